@@ -1,0 +1,39 @@
+"""Typed commands: what a protocol may ask of the server beside its scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fencepost._core.script import Call, Word
+
+
+def _text_or_none(reply: Any) -> str | None:
+    return None if reply is None else reply.decode()
+
+
+def _texts(reply: Any) -> list[str | None]:
+    return [None if item is None else item.decode() for item in reply]
+
+
+def _same(reply: Any) -> Any:
+    return reply
+
+
+def hmget(key: str, *fields: str) -> Call[list[str | None]]:
+    """The values of some fields of a hash, None where there is none."""
+    return Call("hmget", ("HMGET", key, *fields), _texts, (key,), resend=True)
+
+
+def get(key: str) -> Call[bytes | None]:
+    """The value of a key."""
+    return Call("get", ("GET", key), _same, (key,), resend=True)
+
+
+def get_text(key: str) -> Call[str | None]:
+    """The value of a key as text."""
+    return Call("get", ("GET", key), _text_or_none, (key,), resend=True)
+
+
+def raw(*words: Word) -> Call[Any]:
+    """Any command, its reply as the server gave it; never re-sent."""
+    return Call(str(words[0]).lower(), words, _same)

@@ -1,0 +1,105 @@
+"""Every key is built here, one function each, the hash tag visible.
+
+Parts that come from users are escaped injectively, so that no id can forge another key, leave its
+hash tag or collide: ``{ } % : #``, spaces and control bytes become ``%XX``. Empty ids are refused
+(an empty hash tag would split one entity over two slots).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from fencepost.errors import Refused
+
+MAX_ID_BYTES: Final = 200
+"""An id that is longer (escaped, in bytes) is refused where it must be read back."""
+
+_UNSAFE: Final = re.compile(r"[{}%:#\x00-\x20\x7f~]")
+
+
+def _percent(match: re.Match[str]) -> str:
+    return f"%{ord(match[0]):02X}"
+
+
+def escape(part: str) -> str:
+    """Escape one part of a key; two different parts never become the same.
+
+    Raises:
+        Refused: It is empty, not text, or holds a lone surrogate.
+    """
+    if not isinstance(part, str):
+        raise Refused(f"an id is text, got {type(part).__name__} {part!r}")
+    if not part:
+        raise Refused("an empty id names nothing; give a non-empty one")
+    if not part.isascii():
+        try:
+            part.encode()
+        except UnicodeEncodeError:
+            raise Refused(f"the id {part!r} is not valid Unicode") from None
+    return _UNSAFE.sub(_percent, part) if not part.isalnum() else part
+
+
+def unescape(part: str) -> str:
+    """The inverse of ``escape``."""
+    return unquote_to_bytes(part).decode() if "%" in part else part
+
+
+def shorten(part: str, limit: int = MAX_ID_BYTES) -> str:
+    """Escape a part, and replace what is too long by a readable prefix and a hash.
+
+    The prefix ends in ``~``, which ``escape`` never leaves, so no short id equals a shortened one.
+    """
+    escaped = escape(part)
+    if len(escaped.encode()) <= limit:
+        return escaped
+    digest = hashlib.sha256(part.encode()).hexdigest()[:32]
+    return escaped.encode()[:40].decode(errors="ignore") + "~" + digest
+
+
+def field_of(user: str) -> str:
+    """The field of a user in a hash that also holds header fields, which begin with ``#``."""
+    return "u" + escape(user)
+
+
+def user_of(field: str) -> str:
+    """The user of such a field."""
+    return unescape(field[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class LikeShard:
+    """The keys of one shard of a like cache; all share one hash tag, so one script may use all.
+
+    ``E`` opening record · ``H:item`` header and known states · ``P:item`` journal ·
+    ``Q`` dirty items by due time · ``D`` dirty since · ``G:item`` load tokens.
+    """
+
+    tag: str
+    opening: str
+    due: str
+    since: str
+
+    def header(self, item: str) -> str:
+        return f"{self.tag}:H:{item}"
+
+    def journal(self, item: str) -> str:
+        return f"{self.tag}:P:{item}"
+
+    def tokens(self, item: str) -> str:
+        return f"{self.tag}:G:{item}"
+
+
+def like_shard(namespace: str, name: str, number: int) -> LikeShard:
+    """The keys of shard ``number`` of the like cache ``name``."""
+    tag = f"{{{escape(namespace)}:likes:{escape(name)}:{number:03d}}}"
+    return LikeShard(tag, f"{tag}:E", f"{tag}:Q", f"{tag}:D")
+
+
+def shard_number(item: str, shards: int) -> int:
+    """Which shard an item lives in: stable over processes and versions."""
+    digest = hashlib.blake2b(item.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % shards

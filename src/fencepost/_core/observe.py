@@ -1,0 +1,110 @@
+"""What happened, as frozen events through one hook; free when nobody listens.
+
+    hook = Hook()
+    if hook.listener is not None:              # one attribute, one comparison
+        hook.listener(Reconnected(...))
+
+Every event is a frozen dataclass. A listener is called where the event happens (the event loop or
+the calling thread): it must be quick and must not raise; an error in it is logged, once a kind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+log = logging.getLogger("fencepost")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Root of all events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected(Event):
+    """A connection is ready. ``reconnect`` tells the first from the later ones."""
+
+    server: str
+    identity: str
+    protocol: int
+    reconnect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected(Event):
+    """A connection ended; ``unanswered`` requests became ``OutcomeUnknown``."""
+
+    server: str
+    reason: str
+    unanswered: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOpened(Event):
+    """A like shard was opened at a new epoch; ``seen`` is what the server held before."""
+
+    likes: str
+    shard: int
+    epoch: int
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColdLoad(Event):
+    """An item was loaded from SQL; ``verdict`` is what the server said of the fill."""
+
+    likes: str
+    item: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed(Event):
+    """A batch of the journal went to SQL. ``verdict``: done, refused or orphaned rows inside."""
+
+    likes: str
+    shard: int
+    items: int
+    entries: int
+    changed: int
+    orphans: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlushRefused(Event):
+    """SQL refused a batch: a newer fence or a newer epoch stands there."""
+
+    likes: str
+    shard: int
+    reason: str
+
+
+class Hook:
+    """One place to listen."""
+
+    __slots__ = ("_failed", "listener")
+
+    def __init__(self, listener: Callable[[Event], None] | None = None) -> None:
+        self._failed: set[type[Event]] = set()
+        self.listener: Callable[[Event], None] | None = None
+        if listener is not None:
+            self.listen(listener)
+
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        """Add a listener; those before it go on."""
+        before = self.listener
+
+        def safely(event: Event) -> None:
+            if before is not None:
+                before(event)
+            try:
+                listener(event)
+            except Exception:
+                if type(event) not in self._failed:
+                    self._failed.add(type(event))
+                    log.exception("a listener failed on %s", type(event).__name__)
+
+        self.listener = safely
