@@ -1,0 +1,35 @@
+"""fencepost: caching and coordination that stays correct when processes pause, crash and race."""
+
+from fencepost.client import AsyncClient, Client
+from fencepost.errors import (
+    ClientClosed,
+    ConfigMismatch,
+    FencepostError,
+    LeaseLost,
+    OutcomeUnknown,
+    Overloaded,
+    RefreshRejected,
+    Refused,
+    ServerError,
+    Unavailable,
+    UnknownItem,
+    WaitTimeout,
+)
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientClosed",
+    "ConfigMismatch",
+    "FencepostError",
+    "LeaseLost",
+    "OutcomeUnknown",
+    "Overloaded",
+    "RefreshRejected",
+    "Refused",
+    "ServerError",
+    "Unavailable",
+    "UnknownItem",
+    "WaitTimeout",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,75 @@
+"""The async port: protocols run on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from fencepost._core.script import Call
+
+T = TypeVar("T")
+
+# A clock that goes on while the machine sleeps: a lease does not wait for a laptop to wake up.
+_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def clock() -> float:
+    """Seconds on a clock that never goes back and runs in suspend (Linux, macOS)."""
+    return time.clock_gettime(_CLOCK)
+
+
+def token() -> str:
+    """128 unpredictable bits, 22 characters."""
+    return secrets.token_urlsafe(16)
+
+
+class AsyncPort:
+    """See ``Port``.
+
+    Args:
+        run: Runs one call on the server.
+        all: Runs several in one write.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Call[Any]], Awaitable[Any]],
+        all: Callable[[Sequence[Call[Any]]], Awaitable[list[Any]]],  # noqa: A002  # the port's own word
+    ) -> None:
+        self._run = run
+        self._all = all
+
+    async def run(self, call: Call[T]) -> T:
+        result: T = await self._run(call)
+        return result
+
+    async def all(self, calls: Sequence[Call[T]]) -> list[T]:
+        return await self._all(calls)
+
+    async def call(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        if inspect.iscoroutinefunction(fn):
+            return await fn(*args)
+        return await asyncio.to_thread(fn, *args)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return asyncio.get_running_loop().create_task(work)
+
+    async def wait(self, task: asyncio.Task[Any]) -> Any:
+        return await task
+
+    def token(self) -> str:
+        return token()
+
+    def chance(self) -> float:
+        return random.random()
+
+    def now(self) -> float:
+        return clock()

@@ -1,0 +1,98 @@
+"""Activities in SQL: plain, synchronous, called from worker threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import insert, select, text
+from sqlalchemy.exc import IntegrityError
+
+from fencepost.campus.samples import samples
+from fencepost.campus.tables import activities, once
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+ID_MAX = 2**63 - 1
+_COLUMNS = [column for column in activities.c if column.name != "like_count"]
+
+
+@dataclass(frozen=True)
+class NewActivity:
+    """What a caller gives; checked by ``fencepost.campus.forms``."""
+
+    title: str
+    place: str
+    starts_at: datetime
+    capacity: int
+
+
+@dataclass(frozen=True)
+class Activity(NewActivity):
+    """A row, without its like_count: that figure lags, and is asked of the likes instead."""
+
+    id: int
+    created_at: datetime
+
+
+class Activities:
+    """The table of activities.
+
+    Args:
+        engine: A synchronous engine; each call takes one connection of it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, new: NewActivity) -> Activity:
+        """Insert one; returns it with its id."""
+        created = datetime.now(UTC).replace(microsecond=0)
+        with self._engine.begin() as connection:
+            result = connection.execute(
+                insert(activities).values(**vars(new), created_at=created, like_count=0)
+            )
+            (new_id,) = result.inserted_primary_key or (None,)
+        if new_id is None:
+            raise LookupError("the database gave no id for the new activity")
+        return Activity(**vars(new), id=int(new_id), created_at=created)
+
+    def get(self, activity_id: int) -> Activity | None:
+        """One activity, or None."""
+        with self._engine.connect() as connection:
+            row = connection.execute(
+                select(*_COLUMNS).where(activities.c.id == activity_id)
+            ).one_or_none()
+        return None if row is None else Activity(**row._mapping)
+
+    def page(self, after: int | None, limit: int) -> tuple[list[Activity], int | None]:
+        """Newest first: up to ``limit`` activities below id ``after``, and where to go on."""
+        query = select(*_COLUMNS).order_by(activities.c.id.desc()).limit(limit + 1)
+        if after is not None:
+            query = query.where(activities.c.id < after)
+        with self._engine.connect() as connection:
+            rows = [Activity(**row._mapping) for row in connection.execute(query)]
+        return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+
+    def ping(self) -> None:
+        """Raise if the database does not answer."""
+        with self._engine.connect() as connection:
+            connection.execute(text("SELECT 1"))
+
+    def add_samples(self) -> bool:
+        """Make the sample activities, once in the life of the database.
+
+        Any number of processes may call this at the same time: the mark and the samples are one
+        transaction, and the mark's key lets one of them through.
+        """
+        created = datetime.now(UTC).replace(microsecond=0)
+        rows = [{**vars(new), "created_at": created} for new in samples(created)]
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(insert(once).values(name="samples"))
+                connection.execute(insert(activities), rows)
+        except IntegrityError:
+            return False
+        return True

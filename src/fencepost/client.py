@@ -1,0 +1,277 @@
+"""The two clients: lazy, safe at module level, one factory a part.
+
+A client does no I/O until it is used. It opens a link per event loop (``AsyncClient``) or a small
+pool of sockets (``Client``); a forked child gets its own; links of closed loops are dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from fencepost._core import commands
+from fencepost._core.aio import AsyncPort
+from fencepost._core.keys import escape
+from fencepost._core.observe import Event, Hook
+from fencepost._core.script import Call, Word
+from fencepost._core.sync import SyncPort
+from fencepost.errors import ClientClosed, Refused
+from fencepost.wire.address import Address, parse_url
+from fencepost.wire.pool import SyncServer
+from fencepost.wire.resp import why_not_shared
+from fencepost.wire.single import Server, WireOptions
+
+if TYPE_CHECKING:
+    from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore
+    from fencepost.server import EmbeddedServer
+
+T = TypeVar("T")
+_ENV = "FENCEPOST_URL"
+_clients: weakref.WeakSet[_Base] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child must not touch its parent's sockets: it forgets them and opens its own."""
+    for client in list(_clients):
+        client._forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Base:
+    """What both clients share: where the server is, and how keys and events are named."""
+
+    def __init__(
+        self,
+        source: str | Path | None,
+        *,
+        namespace: str = "fp",
+        budget: float = 2.0,
+        observe: Callable[[Event], None] | None = None,
+        **options: Any,
+    ) -> None:
+        escape(namespace)  # refused now, not at the first call
+        self.namespace = namespace
+        self.hook = Hook(observe)
+        self._options = WireOptions(budget=budget, **options)
+        self._address = parse_url(source) if isinstance(source, str) else None
+        self._data = source if not isinstance(source, str) else None
+        self._embedded: EmbeddedServer | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+        _clients.add(self)
+
+    @classmethod
+    def from_url(cls, url: str, **options: Any) -> Self:
+        """A client of the server at ``url``; nothing is opened yet.
+
+        Args:
+            url: ``redis://``, ``rediss://``, ``valkey://``, ``valkeys://`` or ``unix://``; see
+                ``fencepost.wire.address.parse_url`` for its parts.
+            **options: ``namespace`` (the first part of every key), ``budget`` (seconds a call may
+                take, waiting included), ``observe`` (a listener for events), ``health`` (seconds of
+                silence before a probe), ``max_requests`` and ``max_bytes`` (bounds of what is
+                unanswered).
+
+        Raises:
+            Refused: The URL or an option is wrong.
+        """
+        return cls(url, **options)
+
+    @classmethod
+    def from_env(cls, **options: Any) -> Self:
+        """A client of the server that ``FENCEPOST_URL`` names.
+
+        Raises:
+            Refused: The variable is not set, or its URL is wrong.
+        """
+        url = os.environ.get(_ENV, "")
+        if not url:
+            raise Refused(f"{_ENV} is not set; give a server URL, or use .embedded() for one machine")
+        return cls(url, **options)
+
+    @classmethod
+    def embedded(cls, data: str | Path | None = None, **options: Any) -> Self:
+        """A client of a server of its own on this machine, started at first use.
+
+        Every process that names the same folder shares one server; it stops with its last user,
+        and what it acknowledged is on disk within a second.
+
+        Args:
+            data: The folder for its files; None is a folder of this user.
+            **options: As for ``from_url``.
+        """
+        return cls(Path(data) if data is not None else None, **options)
+
+    def observe(self, listener: Callable[[Event], None]) -> None:
+        """Hear of connections, loads, flushes … as frozen events; see ``fencepost.observe``."""
+        self.hook.listen(listener)
+
+    def _locate(self) -> Address:
+        """The server's address; starts the embedded one (blocking, at most a few seconds)."""
+        if self._address is not None:
+            return self._address
+        with self._starting:
+            if self._closed:
+                raise ClientClosed("the client is closed; nothing was sent")
+            if self._embedded is not None:
+                self._embedded.close()  # it was lost, or we would not be asked again
+            from fencepost.server import start
+
+            self._embedded = start(self._data)  # type: ignore[arg-type]
+            return parse_url(self._embedded.url)
+
+    def _close_embedded(self) -> None:
+        with self._starting:
+            if self._embedded is not None:
+                self._embedded.close()
+                self._embedded = None
+
+    def _forget(self) -> None:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        where = self._address or f"embedded:{self._data or 'default'}"
+        return f"{type(self).__name__}({where}, namespace={self.namespace!r})"
+
+
+class AsyncClient(_Base):
+    """The async client. Make it with ``from_url``, ``from_env`` or ``embedded``."""
+
+    def __init__(self, source: str | Path | None, **options: Any) -> None:
+        super().__init__(source, **options)
+        self._servers: dict[int, tuple[asyncio.AbstractEventLoop, Server]] = {}
+        self.port = AsyncPort(self._run, self._all)
+
+    def _server(self) -> Server:
+        loop = asyncio.get_running_loop()
+        entry = self._servers.get(id(loop))
+        if entry is not None and entry[0] is loop:
+            return entry[1]
+        if self._closed:
+            raise ClientClosed("the client is closed; nothing was sent")
+        for key, (old, server) in list(self._servers.items()):
+            if old.is_closed():
+                server.forget()
+                del self._servers[key]
+        server = Server(self._locate_async, self._options, self.hook)
+        self._servers[id(loop)] = (loop, server)
+        return server
+
+    async def _locate_async(self) -> Address:
+        return self._address if self._address is not None else await asyncio.to_thread(self._locate)
+
+    def _run(self, call: Call[T]) -> Awaitable[T]:
+        return self._server().run(call)
+
+    def _all(self, calls: Sequence[Call[T]]) -> Awaitable[list[T]]:
+        return self._server().all(calls)
+
+    async def command(self, *words: Word) -> Any:
+        """Send any command, pipelined like everything else: ``await client.command("GET", "k")``.
+
+        Args:
+            *words: The command and its arguments; text is sent as UTF-8.
+
+        Returns:
+            The reply as the server gave it (bytes, int, list, dict …).
+
+        Raises:
+            Refused: The command would block or change the connection that all callers share.
+            Unavailable: Nothing was applied.
+            OutcomeUnknown: The reply was lost; raw commands are never re-sent.
+            ServerError: The server answered with an error.
+        """
+        if why := why_not_shared(words):
+            raise Refused(f"{why}; use a connection of your own for it")
+        return await self._server().run(commands.raw(*words))
+
+    def likes(self, name: str, *, store: LikeStore, options: LikeOptions | None = None) -> AsyncLikes:
+        """The like cache ``name``; see ``fencepost.likes.AsyncLikes``."""
+        from fencepost.likes import AsyncLikes
+
+        return AsyncLikes(self, name, store=store, options=options)
+
+    async def aclose(self) -> None:
+        """Close this loop's connections and the embedded server; later calls raise ``ClientClosed``."""
+        self._closed = True
+        loop = asyncio.get_running_loop()
+        for key, (owner, server) in list(self._servers.items()):
+            del self._servers[key]
+            if owner is loop:
+                await server.aclose()
+            else:
+                server.forget()
+        await asyncio.to_thread(self._close_embedded)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncIterator[None]:
+        """An ASGI lifespan: the client is closed when the application stops."""
+        try:
+            yield
+        finally:
+            await self.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    def _forget(self) -> None:
+        for _, server in self._servers.values():
+            server.forget()
+        self._servers.clear()
+        self._starting = threading.Lock()
+
+
+class Client(_Base):
+    """The sync client, for threads. Make it with ``from_url``, ``from_env`` or ``embedded``."""
+
+    def __init__(self, source: str | Path | None, **options: Any) -> None:
+        super().__init__(source, **options)
+        self._server = SyncServer(self._locate, self._options, self.hook)
+        self.port = SyncPort(self._server.run, self._server.all)
+
+    def command(self, *words: Word) -> Any:
+        """Send any command: ``client.command("GET", "k")``. See ``AsyncClient.command``."""
+        if why := why_not_shared(words):
+            raise Refused(f"{why}; use a connection of your own for it")
+        return self._server.run(commands.raw(*words))
+
+    def likes(self, name: str, *, store: LikeStore, options: LikeOptions | None = None) -> Likes:
+        """The like cache ``name``; see ``fencepost.likes.AsyncLikes``."""
+        from fencepost.likes import Likes
+
+        return Likes(self, name, store=store, options=options)
+
+    def close(self) -> None:
+        """Close the connections and the embedded server; later calls raise ``ClientClosed``."""
+        self._closed = True
+        self._server.close()
+        self._close_embedded()
+
+    @contextlib.contextmanager
+    def lifespan(self, app: object = None) -> Iterator[None]:
+        """The client is closed at the end of the block."""
+        try:
+            yield
+        finally:
+            self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _forget(self) -> None:
+        self._server.forget()
+        self._starting = threading.Lock()

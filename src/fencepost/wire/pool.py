@@ -1,0 +1,1 @@
+"""One server as threads see it. Written by the sync counterpart of ``single``."""

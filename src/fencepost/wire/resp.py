@@ -1,0 +1,78 @@
+"""Replies and errors: what the parser makes of bytes, and what each error says was done."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import hiredis
+
+from fencepost.errors import Overloaded, ScriptMissing, ServerError
+
+BULK_BYTES: Final = 64 * 1024
+"""A request or reply above this goes over a second connection, beside the small ones."""
+
+
+class NotPrimary(ServerError):
+    """READONLY: the server became a replica. Nothing was applied; reconnect."""
+
+
+class NotReady(ServerError):
+    """LOADING, BUSY, MASTERDOWN, TRYAGAIN, CLUSTERDOWN: nothing was applied; try again soon."""
+
+
+_NOT_READY: Final = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN")
+# Redis 6.2 wraps an error that a script met: "ERR Error running script (…): @user_script:3: -READONLY You …"
+_WRAPPED: Final = re.compile(r"^ERR Error running script .*?@user_script: ?\d+: -?(?=[A-Z]+ )")
+
+
+def error_of(text: str) -> Exception:
+    """The exception that an error reply becomes."""
+    text = _WRAPPED.sub("", text)
+    code = text.partition(" ")[0]
+    if code == "NOSCRIPT":
+        return ScriptMissing(text)
+    if code == "READONLY":
+        return NotPrimary(text)
+    if code in _NOT_READY:
+        return NotReady(text)
+    if code == "OOM":
+        return Overloaded(f"the server is out of memory and refused the request whole: {text}")
+    return ServerError(text)
+
+
+def make_reader() -> Any:
+    """A parser whose error replies are exceptions (returned, not raised)."""
+    return hiredis.Reader(
+        protocolError=ConnectionError, replyError=error_of, notEnoughData=NOTHING
+    )
+
+
+class _Nothing:
+    __slots__ = ()
+
+
+NOTHING: Final = _Nothing()
+Push: Final = hiredis.PushNotification
+
+
+# Words that change the connection for everybody on it, or block it: refused on a shared link.
+_NOT_SHARED: Final = frozenset(
+    "AUTH HELLO RESET QUIT SELECT MULTI EXEC DISCARD WATCH UNWATCH MONITOR SYNC PSYNC READONLY READWRITE ASKING "
+    "SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE "
+    "BLPOP BRPOP BLMOVE BRPOPLPUSH BLMPOP BZPOPMIN BZPOPMAX BZMPOP WAIT WAITAOF".split()
+)
+_NOT_SHARED_CLIENT: Final = frozenset("REPLY TRACKING CACHING SETNAME SETINFO NO-EVICT NO-TOUCH".split())
+
+
+def why_not_shared(words: tuple[Any, ...]) -> str:
+    """Why a raw command can't go over the shared link; empty when it can."""
+    parts = [w.decode(errors="replace") if isinstance(w, bytes) else str(w) for w in words]
+    verb = parts[0].upper() if parts else ""
+    if not verb:
+        return "a command needs at least its name"
+    if verb in _NOT_SHARED or (verb == "CLIENT" and len(parts) > 1 and parts[1].upper() in _NOT_SHARED_CLIENT):
+        return f"{verb} changes or blocks the connection that all callers share"
+    if verb in ("XREAD", "XREADGROUP") and any(p.upper() == "BLOCK" for p in parts):
+        return f"{verb} with BLOCK would block the connection that all callers share"
+    return ""
