@@ -19,9 +19,9 @@ def _same(reply: Any) -> Any:
     return reply
 
 
-def hmget(key: str, *fields: str) -> Call[list[str | None]]:
+def hmget(key: str, *fields: str, only: str = "") -> Call[list[str | None]]:
     """The values of some fields of a hash, None where there is none."""
-    return Call("hmget", ("HMGET", key, *fields), _texts, (key,), resend=True)
+    return Call("hmget", ("HMGET", key, *fields), _texts, (key,), resend=True, only=only)
 
 
 def get(key: str) -> Call[bytes | None]:

@@ -17,10 +17,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from fencepost.errors import Unavailable
+
 if TYPE_CHECKING:
     from fencepost._core.script import Call
 
 T = TypeVar("T")
+
+
+class OtherServer(Unavailable):
+    """The connection leads to another server than the call is meant for; nothing was sent."""
 
 
 class Task(Protocol):
@@ -39,6 +45,7 @@ class Port(Protocol):
         Raises:
             Unavailable: It was not sent, or was refused whole.
             OutcomeUnknown: It was sent and the reply was lost.
+            OtherServer: The call is meant ``only`` for a server that is not there any more.
             Overloaded: The link is full, or the server is out of memory.
             ServerError: The server answered with an error.
         """

@@ -28,6 +28,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, Generic, TypeVar
 
+from fencepost._core.port import OtherServer
+
 T = TypeVar("T")
 Word = str | bytes | int | float
 
@@ -110,11 +112,13 @@ class Call(Generic[T]):
     """One request to one server, and how its reply is read.
 
     A command has its words in ``args`` and no ``script``; a script call has ``keys`` and ``args``.
+    ``only`` names the server identity that the call is meant for: a connection to anybody else
+    refuses it unsent (``OtherServer``), so what was learned of one server is never used on another.
     Never changed after birth (a plain class all the same: a frozen dataclass costs 1.5 µs more to
     make, and one is made a call).
     """
 
-    __slots__ = ("args", "keys", "parse", "resend", "script", "stamped", "verb")
+    __slots__ = ("args", "keys", "only", "parse", "resend", "script", "stamped", "verb")
 
     def __init__(
         self,
@@ -125,6 +129,7 @@ class Call(Generic[T]):
         script: Script[Any] | None = None,
         resend: bool = False,
         stamped: bool = False,
+        only: str = "",
     ) -> None:
         self.verb = verb
         self.args = args
@@ -133,6 +138,7 @@ class Call(Generic[T]):
         self.script = script
         self.resend = resend
         self.stamped = stamped
+        self.only = only
 
     def words(self, identity: str = "", flagged: bool = True, whole: bool = False) -> tuple[Any, ...]:
         """The command as it goes over the wire.
@@ -141,7 +147,12 @@ class Call(Generic[T]):
             identity: What ``SERVER`` stands for on this connection.
             flagged: Whether this server knows script flags (``#!lua``).
             whole: Send the script's text (EVAL) instead of its digest.
+
+        Raises:
+            OtherServer: The call is meant ``only`` for another server.
         """
+        if self.only and self.only != identity:
+            raise OtherServer("the server changed since this was decided. Nothing was sent")
         script = self.script
         if script is None:
             return self.args
@@ -192,8 +203,8 @@ class Script(Generic[T]):
         object.__setattr__(self, "flagged_sha", _sha(flagged))
         object.__setattr__(self, "_counts", (*counts, "server" in argv))
 
-    def __call__(self, keys: Sequence[str], args: Sequence[Word | _Server] = ()) -> Call[T]:
-        """Make a call of this script.
+    def __call__(self, keys: Sequence[str], args: Sequence[Word | _Server] = (), only: str = "") -> Call[T]:
+        """Make a call of this script; ``only`` is the server it is meant for.
 
         Raises:
             TypeError: The numbers of keys or arguments are not the contract's.
@@ -211,6 +222,7 @@ class Script(Generic[T]):
             self,
             bool(self.contract.resend),
             stamped,
+            only,
         )
 
     def with_text(self, plain: str) -> Script[T]:

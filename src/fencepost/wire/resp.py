@@ -14,7 +14,10 @@ BULK_BYTES: Final = 64 * 1024
 
 
 class NotPrimary(ServerError):
-    """READONLY: the server became a replica. Nothing was applied; reconnect."""
+    """READONLY: the server became a replica; STALELINK: one of our scripts saw that it was one meanwhile.
+
+    Nothing was applied; reconnect, and greet whoever is there now.
+    """
 
 
 class NotReady(ServerError):
@@ -32,7 +35,7 @@ def error_of(text: str) -> Exception:
     code = text.partition(" ")[0]
     if code == "NOSCRIPT":
         return ScriptMissing(text)
-    if code == "READONLY":
+    if code in ("READONLY", "STALELINK"):
         return NotPrimary(text)
     if code in _NOT_READY:
         return NotReady(text)

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from fencepost._core.backoff import Backoff
 from fencepost._core.observe import Connected, Disconnected, Hook
+from fencepost._core.port import OtherServer
 from fencepost._core.script import Call
 from fencepost.errors import (
     ClientClosed,
@@ -98,8 +99,8 @@ class Server:
         link = self._link
         if link is not None and not link.lost and not self._queue and not self._big:
             info = link.info
-            script = call.script
-            packed = pack(call.args if script is None else call.words(info.identity, info.flagged))
+            plain = call.script is None and not call.only
+            packed = pack(call.args if plain else call.words(info.identity, info.flagged))
             if len(packed) <= resp.BULK_BYTES and len(link.waiting) < self._max_requests:
                 try:
                     reply = await link.send(packed)
@@ -204,7 +205,7 @@ class Server:
             if link is not None:
                 link.abort("the server is not the primary any more")
             return False
-        if isinstance(error, ClientClosed | Refused):
+        if isinstance(error, ClientClosed | OtherServer | Refused):
             raise error
         if isinstance(error, resp.NotReady | Unavailable) or (isinstance(error, OutcomeUnknown) and call.resend):
             return False

@@ -1,0 +1,14 @@
+-- due: which items are due for a flush, by the server's clock.
+-- KEYS   due {shard}:Q
+-- ARGV   limit
+-- needs: now
+-- resend: harmless, it changes nothing
+-- ->     wait_ms item…   wait_ms until the next item is due, -1 when none is waiting
+local due = KEYS[1]
+local limit = ARGV[1]
+
+local at = now()
+local items = redis.call('ZRANGEBYSCORE', due, '-inf', at, 'LIMIT', 0, limit)
+local later = redis.call('ZRANGEBYSCORE', due, string.format('(%.0f', at), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+local wait_ms = later[2] and later[2] - at or -1
+return {wait_ms, unpack(items)}

@@ -1,0 +1,63 @@
+"""How a like cache behaves; checked at birth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost.errors import Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikeOptions:
+    """Options of a like cache. Every process that shares one must use the same ``shards``.
+
+    Args:
+        shards: Over how many keys' slots the items are spread; fixed at first use.
+        ttl: Seconds that a clean item stays in the cache after its load or last flush.
+        max_age: Seconds after which a clean item is loaded anew, however busy it is.
+        full_max: Up to how many likers an item is loaded whole; above it pair by pair.
+        flush_delay: Seconds from a change to its flush; what comes between is coalesced.
+        claim_time: Seconds after which another flusher takes over from one that died.
+        batch_items: Items a transaction, at most.
+        batch_changes: Changes of one item a transaction, at most.
+        load_limit: Seconds that a load from SQL may take.
+        missing_ttl: Seconds that "no such item" is remembered.
+        rounds: How often a call may meet a closed shard, a lost header or a withdrawn token before
+            it gives up with ``Overloaded``.
+
+    Raises:
+        Refused: A value that can't work, and what to do.
+    """
+
+    shards: int = 16
+    ttl: float = 3600.0
+    max_age: float = 86_400.0
+    full_max: int = 5_000
+    flush_delay: float = 0.25
+    claim_time: float = 2.0
+    batch_items: int = 64
+    batch_changes: int = 500
+    load_limit: float = 10.0
+    missing_ttl: float = 5.0
+    rounds: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("shards", "batch_items", "batch_changes", "rounds"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 1 <= value <= 10_000:
+                raise Refused(f"{name} is a whole number from 1 to 10,000, got {value!r}")
+        if not isinstance(self.full_max, int) or not 0 <= self.full_max <= 1_000_000:
+            raise Refused(f"full_max is a whole number up to 1,000,000, got {self.full_max!r}")
+        for name in ("ttl", "max_age", "claim_time", "load_limit", "missing_ttl"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0.001 <= value <= 366 * 86_400:
+                raise Refused(f"{name} is in seconds, 0.001 to a year, got {value!r}")
+        if not isinstance(self.flush_delay, int | float) or not 0 <= self.flush_delay <= 3600:
+            raise Refused(f"flush_delay is in seconds, 0 to 3600, got {self.flush_delay!r}")
+        if self.max_age < self.ttl:
+            raise Refused(f"max_age {self.max_age} s is shorter than ttl {self.ttl} s; raise max_age")
+
+
+def milliseconds(seconds: float) -> int:
+    """A time as the server counts it, never 0 for what is not 0."""
+    return max(1, round(seconds * 1000)) if seconds else 0

@@ -1,0 +1,124 @@
+"""What a like cache asks of its database: small enough to write your own.
+
+Every method is one transaction. A store that is given to the async face may have coroutine
+functions or plain functions (run in threads); the sync face needs plain ones. A method raises
+``Unavailable`` when nothing was applied, ``OutcomeUnknown`` when a COMMIT lost its reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Id = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A shard's place in the database: ``scope`` names the like cache, ``shard`` is one of ``shards``."""
+
+    scope: str
+    shard: int
+    shards: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One consistent reading.
+
+    Args:
+        epoch: The shard's epoch in the same reading.
+        count: How many like the item; None if there is no such item.
+        likers: All who do, where there are few enough; else None.
+        liked: Whether the user asked about does.
+    """
+
+    epoch: int
+    count: int | None
+    likers: tuple[Id, ...] | None
+    liked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One user's newest state of one item, as version (epoch, seq)."""
+
+    user: Id
+    liked: bool
+    version: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBatch:
+    """What a claim read of one item; ``whole`` if that was all of its journal."""
+
+    item: Id
+    whole: bool
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit did.
+
+    Args:
+        refused: '' if it was applied; ``epoch`` or ``fence`` if somebody newer had been there.
+        changed: Rows inserted or deleted.
+        skipped: Changes that the database had already gone past.
+        orphans: Items that do not exist (any more); their changes were dropped.
+    """
+
+    refused: str = ""
+    changed: int = 0
+    skipped: int = 0
+    orphans: tuple[Id, ...] = ()
+
+
+class LikeStore(Protocol):
+    """The database side of a like cache; ``fencepost.sql.SqlLikes`` is one."""
+
+    def item_key(self, item: Any) -> str:
+        """The text of an item's id. Raises ``Refused`` if it can't be an id of this store."""
+        ...
+
+    def user_key(self, user: Any) -> str:
+        """The text of a user's id. Raises ``Refused`` if it can't be an id of this store."""
+        ...
+
+    def item_id(self, key: str) -> Id:
+        """The inverse of ``item_key``."""
+        ...
+
+    def user_id(self, key: str) -> Id:
+        """The inverse of ``user_key``."""
+        ...
+
+    def epoch(self, place: Place) -> int | Awaitable[int]:
+        """The shard's epoch; 0 if it was never opened.
+
+        Raises:
+            ConfigMismatch: Somebody set this scope up with another number of shards.
+        """
+        ...
+
+    def raise_epoch(self, place: Place, seen: int, epoch: int) -> bool | Awaitable[bool]:
+        """Set the shard's epoch, and its fence to 0, if it still is ``seen``; whether it was."""
+        ...
+
+    def snapshot(
+        self, place: Place, item: Id, user: Id | None, full_max: int
+    ) -> Snapshot | Awaitable[Snapshot]:
+        """Read epoch, count, the user's row and (up to ``full_max``) all likers in one snapshot."""
+        ...
+
+    def commit(
+        self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
+    ) -> Committed | Awaitable[Committed]:
+        """Apply a claimed batch in one transaction, unless a newer fence or epoch stands there.
+
+        The fence is compared and raised first. Then, a row of each item locked before its likes are
+        read: changes not newer than the item's last whole commit are skipped, rows are inserted or
+        deleted, and the count moves by the rows *really* changed.
+        """
+        ...
