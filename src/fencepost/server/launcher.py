@@ -6,21 +6,23 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from fencepost.errors import Unavailable
 from fencepost.server.binary import find_binary
 from fencepost.server.directory import claim, default_data, open_private, socket_for
 
-if sys.platform != "win32":
+if sys.platform != "win32":  # there `find_binary` says that there is no embedded server
     import fcntl
 
     from fencepost.server import supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
 
 ANSWER_LIMIT: Final = 60.0
 """Seconds that a server which runs may take to answer somebody who joins."""
@@ -97,7 +99,7 @@ def start(data: Path | None = None) -> EmbeddedServer:
         hold = open_private(data / "users.lock")
         try:
             fcntl.flock(hold, fcntl.LOCK_SH)
-            if not _supervised(data) or not _answers(data):
+            if not _answers(data):
                 _launch(binary, data, start_lock)
             pid, path = _running(data)
             return EmbeddedServer(data, path, pid, hold)
@@ -141,17 +143,21 @@ def _running(data: Path) -> tuple[int, Path]:
 
 
 def _answers(data: Path) -> bool:
-    """Whether the supervised server answers; False once its supervisor has given up on it."""
+    """Wait until the supervised server answers; False if there is no supervisor (any more)."""
     deadline = time.monotonic() + ANSWER_LIMIT
-    while True:
-        pid, path = _running(data)
+    while _supervised(data):
+        try:
+            pid, path = _running(data)
+        except FileNotFoundError:
+            continue  # a first start has just failed, and its supervisor is about to end
         if supervisor.probe(os.fspath(path)) == "ready":
             return True
-        if not _supervised(data):
-            return False
         if time.monotonic() > deadline:
-            raise Unavailable(f"the server in {data} runs (pid {pid}) and does not answer at {path}")
-        time.sleep(supervisor.STEP)
+            raise Unavailable(
+                f"the server in {data} runs (pid {pid}) but does not answer at {path}"
+            )
+        time.sleep(supervisor.STEP)  # it has died, and its supervisor is about to end
+    return False
 
 
 def _launch(binary: Path, data: Path, start_lock: int) -> None:
@@ -163,7 +169,7 @@ def _launch(binary: Path, data: Path, start_lock: int) -> None:
         try:
             command = [sys.executable, "-I", "-S", supervisor.__file__, str(binary), str(path)]
             # Ends at once: the supervisor forks itself off.
-            subprocess.run(
+            subprocess.run(  # noqa: S603 - our interpreter, our file
                 [*command, str(start_lock), str(tell)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -24,6 +24,7 @@ never write to one append-only file.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import fcntl
 import os
 import select
@@ -75,7 +76,7 @@ def _take(fd: int) -> bool:
     return True
 
 
-def _claim_data(path: str) -> int:
+def _claim_data() -> int:
     """Take server.lock; a server that was orphaned is asked to end, and waited for."""
     server = _lock_file("server.lock")
     deadline = time.monotonic() + STOP_LIMIT
@@ -83,18 +84,22 @@ def _claim_data(path: str) -> int:
     while not _take(server):
         if not asked:
             asked = True
-            with socket.socket(socket.AF_UNIX) as link:
-                link.settimeout(1.0)
-                try:
-                    link.connect(path)
-                    link.sendall(b"SHUTDOWN\r\n")
-                    link.recv(64)
-                except OSError:
-                    pass  # it is ending already, or listens elsewhere
+            with contextlib.suppress(OSError):  # it is ending already
+                _ask_to_end()
         if time.monotonic() > deadline:
             raise TimeoutError("a server without a supervisor uses this data and does not end")
         time.sleep(STEP)
     return server
+
+
+def _ask_to_end() -> None:
+    with open("running", "rb") as file:
+        path = os.fsdecode(file.read().partition(b"\n")[2])
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(1.0)
+        link.connect(path)
+        link.sendall(b"SHUTDOWN\r\n")
+        link.recv(64)
 
 
 def _die_with_parent(parent: int) -> None:
@@ -133,7 +138,7 @@ def _spawn(binary: str, path: str, lock: int) -> int:
         _die_with_parent(me)
         os.set_inheritable(lock, True)
         # A locale that this machine lacks keeps Redis 7 from starting.
-        os.execve(binary, words, {**os.environ, "LC_ALL": "C"})
+        os.execve(binary, words, {**os.environ, "LC_ALL": "C"})  # noqa: S606
     except BaseException as error:
         os.write(2, f"cannot run {binary}: {error}\n".encode())
     finally:
@@ -153,7 +158,6 @@ def _await_ready(child: int, path: str) -> None:
         if state == "loading":
             heard = time.monotonic()
         elif time.monotonic() > heard + SILENCE_LIMIT:
-            os.kill(child, signal.SIGKILL)
             raise TimeoutError(f"the server gave no answer for {SILENCE_LIMIT:.0f} s")
         time.sleep(STEP)
 
@@ -192,10 +196,21 @@ def _watch(child: int) -> None:
     _thread.start_new_thread(ended, ())
     if os.read(news, 6) != b"unused":
         return
-    os.kill(child, signal.SIGTERM)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGTERM)
     if not select.select([news], [], [], STOP_LIMIT)[0]:
         os.kill(child, signal.SIGKILL)
     os.read(news, 6)
+
+
+def _shed_inheritance(*ours: int) -> None:
+    """Let go of what a starter may have set: what we inherit, the server would too."""
+    for fd in ours:
+        os.set_inheritable(fd, False)
+    os.umask(0o077)
+    # Ignored SIGCHLD loses the server's exit status; blocked SIGTERM would never reach the server.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def main(binary: str, path: str, start: int, report: int) -> None:
@@ -207,26 +222,29 @@ def main(binary: str, path: str, start: int, report: int) -> None:
         start: The starter's own start.lock, held.
         report: A pipe: ``ready``, or why not.
     """
-    os.set_inheritable(start, False)
-    os.set_inheritable(report, False)
-    os.umask(0o077)
+    _shed_inheritance(start, report)
     if os.fork():
         os._exit(0)  # the starter must not have to reap us
     supervisor = _lock_file("supervisor.lock")
+    child = 0
     try:
         if not _take(supervisor):
             raise BlockingIOError("another supervisor runs here")
-        lock = _claim_data(path)
+        lock = _claim_data()
         child = _spawn(binary, path, lock)
         _await_ready(child, path)
         _record(child, path)
     except OSError as error:
-        os.write(report, str(error).encode())
+        if child:
+            with contextlib.suppress(OSError):  # it has ended already
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(report, str(error).encode())
         os._exit(1)
-    try:
+    with contextlib.suppress(BrokenPipeError):
+        # A starter that was killed reads nothing; if nobody else comes, the server stops again.
         os.write(report, b"ready")
-    except BrokenPipeError:
-        pass  # the starter was killed; if nobody else comes, the server stops again
     os.close(report)
     fcntl.flock(start, fcntl.LOCK_UN)  # not only close: a fork of the starter may hold a copy
     os.close(start)
