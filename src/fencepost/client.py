@@ -23,9 +23,10 @@ from fencepost._core.script import Call, Word
 from fencepost._core.sync import SyncPort
 from fencepost.errors import ClientClosed, Refused
 from fencepost.wire.address import Address, parse_url
+from fencepost.wire.options import WireOptions
 from fencepost.wire.pool import SyncServer
 from fencepost.wire.resp import why_not_shared
-from fencepost.wire.single import Server, WireOptions
+from fencepost.wire.single import Server
 
 if TYPE_CHECKING:
     from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore

@@ -1,1 +1,348 @@
-"""One server as threads see it. Written by the sync counterpart of ``single``."""
+"""One server as threads see it: a pool of sockets, the last one used first.
+
+The rules and the errors are those of ``single.Server``; what differs is that a thread has a socket
+to itself for one exchange. The hit path is ``run``: take, pack, send, receive, give back, parse.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import hiredis
+
+from fencepost._core.observe import Connected, Disconnected, Hook
+from fencepost.errors import FencepostError, OutcomeUnknown, Overloaded, Unavailable
+from fencepost.wire import resp
+from fencepost.wire.sock import Connection, open_connection
+from fencepost.wire.verdict import RECONNECT, Next, Trouble, closed, lost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fencepost._core.script import Call
+    from fencepost.wire.address import Address
+    from fencepost.wire.options import WireOptions
+
+T = TypeVar("T")
+pack: Final[Callable[[tuple[Any, ...]], bytes]] = hiredis.pack_command
+_SLICE_CALLS: Final = 512  # of one batch: what goes out before replies are read is bounded
+_SLICE_BYTES: Final = 1024 * 1024
+
+
+class _Turn:
+    """A thread that waits: woken with a connection, or with a place to open one."""
+
+    __slots__ = ("connection", "lock", "served")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.connection: Connection | None = None
+        self.served = False
+
+
+class SyncServer:
+    """One server for the threads of one process.
+
+    Args:
+        locate: Finds the address; called at each connect, so that a moved server is found again.
+        options: Budgets and bounds.
+        hook: Where events go.
+    """
+
+    def __init__(self, locate: Callable[[], Address], options: WireOptions, hook: Hook) -> None:
+        self._locate = locate
+        self._options = options
+        self._budget = options.budget
+        self._hook = hook
+        self._closed = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew in a forked child: let the parent's sockets go, and say nothing on them."""
+        for connection in getattr(self, "_all", ()):
+            connection.close("it belongs to the parent process")
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._queue: deque[_Turn] = deque()  # threads that wait for a socket, in order
+        self._all: set[Connection] = set()  # idle or in use
+        self._places = 0  # taken: connections, and those being opened
+        self._failures = 0
+        self._not_before = 0.0  # no connect before this time
+        self._was_lost = False
+
+    # -- the hit path
+
+    def run(self, call: Call[T]) -> T:
+        """Send one call and read its reply. See ``Port.run`` for the errors."""
+        start = monotonic()
+        connection = self._at_once()
+        if connection is None:
+            return self._carefully(call, None, start)
+        try:
+            info = connection.info
+            reply = connection.ask(
+                pack(call.words(info.identity, info.flagged)), start + self._budget
+            )
+            if isinstance(reply, FencepostError):
+                raise reply
+        except FencepostError as error:
+            self._give(connection, error)
+            return self._carefully(call, error, start)
+        except BaseException:
+            self._give(connection, None)
+            raise
+        self._idle.append(connection)
+        if self._queue or self._closed:
+            self._serve()
+        return call.parse(reply)
+
+    def _at_once(self) -> Connection | None:
+        if self._queue or self._closed:
+            return None
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return None
+        if connection.alive(self._options.health):
+            return connection
+        self._give(connection, None)
+        return None
+
+    def all(self, calls: Sequence[Call[T]]) -> list[T]:
+        """Send several calls in one write and read their replies.
+
+        Every reply is awaited before the first error is raised; only what failed is tried again.
+        """
+        start = monotonic()
+        outcomes: list[Any] = []
+        while len(outcomes) < len(calls):
+            try:
+                outcomes += self._some(calls, len(outcomes), start)
+            except FencepostError as error:  # no connection: nothing of the rest was sent
+                outcomes += [error] * (len(calls) - len(outcomes))
+        results: list[T] = []
+        first: FencepostError | None = None
+        for call, outcome in zip(calls, outcomes, strict=True):
+            try:
+                if isinstance(outcome, FencepostError):
+                    results.append(self._carefully(call, outcome, start))
+                else:
+                    results.append(call.parse(outcome))
+            except FencepostError as error:
+                first = first or error
+        if first is not None:
+            raise first
+        return results
+
+    def _some(self, calls: Sequence[Call[T]], begin: int, start: float) -> list[Any]:
+        """Send a slice of a batch; the replies, and an error for each that did not come."""
+        deadline = start + self._budget
+        connection = self._take(deadline)
+        try:
+            info = connection.info
+            packed: list[bytes] = []
+            size = 0
+            for call in calls[begin : begin + _SLICE_CALLS]:
+                packed.append(pack(call.words(info.identity, info.flagged)))
+                size += len(packed[-1])
+                if size >= _SLICE_BYTES:
+                    break
+            connection.limit(max(deadline - monotonic(), 0.001))
+            outcomes = connection.ask_all(packed, deadline)
+        except BaseException:
+            self._give(connection, None)
+            raise
+        outcomes += [lost(connection.lost) for _ in range(len(packed) - len(outcomes))]
+        self._give(connection, None)
+        return outcomes
+
+    # -- everything else
+
+    def _carefully(self, call: Call[T], error: FencepostError | None, start: float) -> T:
+        """Run a call through trouble, within the budget; ``verdict`` says what is tried again."""
+        deadline = start + self._budget
+        trouble = Trouble()
+        while True:
+            if error is not None:
+                after = trouble.meet(call, error, over=self._closed or monotonic() >= deadline)
+                if after is not Next.TEXT and trouble.tries > 1:
+                    pause = RECONNECT.delay(trouble.tries - 1, random.random())
+                    time.sleep(max(min(pause, deadline - monotonic()), 0))
+            try:
+                connection = self._take(deadline)
+            except FencepostError as caught:
+                error = caught
+                continue
+            error = None
+            try:
+                info = connection.info
+                packed = pack(call.words(info.identity, info.flagged, trouble.whole))
+                connection.limit(max(deadline - monotonic(), 0.001))
+                reply = connection.ask(packed, deadline)
+                if isinstance(reply, FencepostError):
+                    error = reply
+            except FencepostError as caught:
+                error = caught
+            except BaseException:
+                self._give(connection, None)
+                raise
+            self._give(connection, error)
+            if error is None:
+                return call.parse(reply)
+
+    # -- connections
+
+    def _take(self, deadline: float) -> Connection:
+        """A connection that works: an idle one, a new one, or the next that is given back."""
+        while True:
+            connection = self._claim(deadline)
+            if connection is None:
+                return self._open(deadline)
+            if connection.alive(self._options.health):
+                return connection
+            self._give(connection, None)
+
+    def _claim(self, deadline: float) -> Connection | None:
+        """An idle connection, or None with a place to open one."""
+        with self._lock:
+            self._refuse_if_closed()
+            if not self._queue:
+                if self._idle:
+                    return self._idle.pop()
+                if self._places < self._options.max_connections:
+                    self._places += 1
+                    return None
+            turn = _Turn()
+            self._queue.append(turn)
+        self._serve()  # one may have been given back between the look and the queueing
+        try:
+            turn.lock.acquire(timeout=max(deadline - monotonic(), 0))
+        except BaseException:
+            self._leave(turn)
+            raise
+        with self._lock:
+            if not turn.served:
+                self._queue.remove(turn)
+                raise Overloaded(
+                    f"all {self._places} connections were busy for {self._budget:g} s. "
+                    "Nothing was sent; use fewer threads, or raise max_connections",
+                    retry_after=self._budget,
+                )
+        try:
+            self._refuse_if_closed()
+        except BaseException:
+            self._leave(turn)
+            raise
+        return turn.connection
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise closed()
+
+    def _leave(self, turn: _Turn) -> None:
+        """Stop waiting; what was handed over meanwhile goes to the next."""
+        with self._lock:
+            if not turn.served:
+                self._queue.remove(turn)
+                return
+        if turn.connection is not None:
+            self._give(turn.connection, None)
+        else:
+            self._vacate()
+
+    def _open(self, deadline: float) -> Connection:
+        """Open a connection in a place that is already ours."""
+        try:
+            pause = min(self._not_before, deadline) - monotonic()
+            if pause > 0:
+                time.sleep(pause)
+            within = deadline - monotonic()
+            if within <= 0:
+                raise Unavailable(
+                    f"no connection to the server within {self._budget:g} s. Nothing was sent"
+                )
+            try:
+                connection = open_connection(self._locate(), self._budget, within)
+            except Unavailable:
+                self._not_before = monotonic() + RECONNECT.delay(self._failures, random.random())
+                self._failures += 1
+                raise
+        except BaseException:
+            self._vacate()
+            raise
+        with self._lock:
+            self._all.add(connection)
+            self._failures, self._not_before = 0, 0.0
+            again, self._was_lost = self._was_lost, False
+        try:
+            self._refuse_if_closed()
+        except BaseException:
+            self._give(connection, None)
+            raise
+        if self._hook.listener is not None:
+            info = connection.info
+            self._hook.listener(Connected(connection.server, info.identity, info.protocol, again))
+        return connection
+
+    def _give(self, connection: Connection, error: FencepostError | None) -> None:
+        """Give a connection back; one that ended, or leads to a replica, makes room instead."""
+        if isinstance(error, resp.NotPrimary):
+            connection.close("the server is not the primary any more")
+        if self._closed:
+            connection.close("the client was closed")
+        if not connection.lost:
+            self._idle.append(connection)
+            if self._queue:
+                self._serve()
+            return
+        with self._lock:
+            known = connection in self._all
+            self._all.discard(connection)
+            self._was_lost = True
+            if isinstance(error, resp.NotPrimary):  # the others lead to the same server
+                for other in self._idle:
+                    other.close(connection.lost)
+        if known:
+            self._vacate()
+            if self._hook.listener is not None:
+                unanswered = int(isinstance(error, OutcomeUnknown))
+                self._hook.listener(Disconnected(connection.server, connection.lost, unanswered))
+
+    def _vacate(self) -> None:
+        with self._lock:
+            self._places -= 1
+        self._serve()
+
+    def _serve(self) -> None:
+        """Hand idle connections and free places to the threads that wait, in order."""
+        with self._lock:
+            if self._closed:
+                for connection in self._idle:
+                    connection.close("the client was closed")
+                    self._all.discard(connection)
+                self._idle.clear()
+            while self._queue:
+                if self._idle and not self._closed:
+                    self._queue[0].connection = self._idle.pop()
+                elif self._places < self._options.max_connections or self._closed:
+                    self._places += 1
+                else:
+                    return
+                turn = self._queue.popleft()
+                turn.served = True
+                turn.lock.release()
+
+    def close(self) -> None:
+        """Close the connections; a thread that waits for a reply gets ``OutcomeUnknown``."""
+        with self._lock:
+            self._closed = True
+            idle = set(self._idle)
+            for connection in self._all - idle:
+                connection.interrupt("the client was closed")
+        self._serve()

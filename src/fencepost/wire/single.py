@@ -14,7 +14,6 @@ import random
 import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from fencepost._core.backoff import Backoff
@@ -33,39 +32,12 @@ from fencepost.errors import (
 from fencepost.wire import resp
 from fencepost.wire.address import Address
 from fencepost.wire.link import Link, connect, pack
+from fencepost.wire.options import WireOptions
 
 log = logging.getLogger("fencepost.wire")
 T = TypeVar("T")
 _RECONNECT: Final = Backoff(0.02, 1.0)
 _BIG_KEYS: Final = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WireOptions:
-    """How a client talks to a server.
-
-    Args:
-        budget: Seconds that a call may take, waiting included, before it fails.
-        health: Seconds of silence after which an idle connection is probed.
-        max_requests: Unanswered requests a server and event loop; above it callers wait, in order.
-        max_bytes: Unanswered bytes likewise.
-
-    Raises:
-        Refused: A value that can't work.
-    """
-
-    budget: float = 2.0
-    health: float = 15.0
-    max_requests: int = 32_768
-    max_bytes: int = 64 * 1024 * 1024
-
-    def __post_init__(self) -> None:
-        for name in ("budget", "health"):
-            if not 0.001 <= getattr(self, name) <= 3600:
-                raise Refused(f"{name} is in seconds, 0.001 to 3600, got {getattr(self, name)!r}")
-        for name in ("max_requests", "max_bytes"):
-            if not getattr(self, name) >= 1:
-                raise Refused(f"{name} is at least 1, got {getattr(self, name)!r}")
 
 
 class Server:
