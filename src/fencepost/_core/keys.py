@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import zlib
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -60,14 +61,26 @@ def shorten(part: str, limit: int = MAX_ID_BYTES) -> str:
     return escaped.encode()[:40].decode(errors="ignore") + "~" + digest
 
 
+def bounded(part: str) -> str:
+    """Escape an id that must be read back, so it can't be shortened.
+
+    Raises:
+        Refused: It is empty, not text, or longer than ``MAX_ID_BYTES``.
+    """
+    escaped = escape(part)
+    if len(escaped) > MAX_ID_BYTES or (not escaped.isascii() and len(escaped.encode()) > MAX_ID_BYTES):
+        raise Refused(f"an id has at most {MAX_ID_BYTES} bytes, got {len(escaped.encode())}: {part[:40]!r}…")
+    return escaped
+
+
 def field_of(user: str) -> str:
-    """The field of a user in a hash that also holds header fields, which begin with ``#``."""
-    return "u" + escape(user)
+    """The field of a user (an escaped id) in a hash that also holds header fields, which begin with ``#``."""
+    return "u" + user
 
 
 def user_of(field: str) -> str:
     """The user of such a field."""
-    return unescape(field[1:])
+    return field[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +113,5 @@ def like_shard(namespace: str, name: str, number: int) -> LikeShard:
 
 
 def shard_number(item: str, shards: int) -> int:
-    """Which shard an item lives in: stable over processes and versions."""
-    digest = hashlib.blake2b(item.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % shards
+    """Which shard an item lives in: stable over processes and versions (CRC-32)."""
+    return zlib.crc32(item.encode()) % shards

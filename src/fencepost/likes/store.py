@@ -79,11 +79,15 @@ class LikeStore(Protocol):
     """The database side of a like cache; ``fencepost.sql.SqlLikes`` is one."""
 
     def item_key(self, item: Any) -> str:
-        """The text of an item's id. Raises ``Refused`` if it can't be an id of this store."""
+        """An item's id as it stands in keys: escaped text (``fencepost._core.keys.bounded``).
+
+        Raises:
+            Refused: It can't be an id of this store.
+        """
         ...
 
     def user_key(self, user: Any) -> str:
-        """The text of a user's id. Raises ``Refused`` if it can't be an id of this store."""
+        """A user's id likewise."""
         ...
 
     def item_id(self, key: str) -> Id:

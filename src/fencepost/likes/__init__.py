@@ -1,0 +1,34 @@
+"""A like button at scale: set, count and journal change in one script, a flusher persists to SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fencepost.likes.api import AsyncLikes, Backlog, Likes
+from fencepost.likes.options import LikeOptions
+from fencepost.likes.protocol import FlushReport, LikeResult, LikeStatus
+from fencepost.likes.store import LikeStore
+
+if TYPE_CHECKING:
+    from fencepost.likes.sql import AsyncSqlLikes, SqlLikes
+
+__all__ = [
+    "AsyncLikes",
+    "AsyncSqlLikes",
+    "Backlog",
+    "FlushReport",
+    "LikeOptions",
+    "LikeResult",
+    "LikeStatus",
+    "LikeStore",
+    "Likes",
+    "SqlLikes",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("AsyncSqlLikes", "SqlLikes"):  # needs SQLAlchemy, which likes alone do not
+        from fencepost.likes import sql
+
+        return getattr(sql, name)
+    raise AttributeError(name)

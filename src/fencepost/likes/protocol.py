@@ -1,0 +1,485 @@
+"""The like cache's algorithms.
+
+What is guaranteed: a like that was answered is in the set, in the count and in the journal, or in
+none of them; SQL gets each user's newest state once, in order, and ``like_count`` moves by the rows
+that really changed; a load never overwrites what is known and never brings back what is not yet in
+SQL; "no likes" is a fact that is stored, not a key that is missing.
+
+Why, in five lines. A script changes set, count and journal together, since all keys of a shard
+share a slot. Nothing leaves the journal before its COMMIT, and then only the exact version that was
+committed. A load holds a token that every flush of the same users withdraws, so what it read before
+the flush can't be written after it. A header that is lost while its journal is not empty is flushed
+first, then loaded. Fences are drawn where the journal is read, and SQL refuses an older one.
+
+And when the server loses data: a shard is open only while its opening record stands, which is born
+from an epoch that SQL raised first. So what is lost is lost together, is noticed, and no flusher of
+the time before can write any more.
+
+What is not: with an asynchronous flush, a change that the server forgets before it is in SQL is
+lost (at most the last ``flush_delay`` and what the server had not made durable). Writers that go
+past fencepost are seen when the item is loaded anew.
+
+Every function takes what the caller knows of the shard (``Known``, or None) and gives back what is
+known then: nothing here remembers anything but its locals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fencepost._core import commands
+from fencepost._core.keys import LikeShard, field_of, user_of
+from fencepost._core.observe import ColdLoad, Flushed, FlushRefused, Hook, ShardOpened
+from fencepost._core.port import OtherServer, Port
+from fencepost._core.script import SERVER, Call
+from fencepost.errors import Overloaded, Refused, Unavailable, UnknownItem
+from fencepost.likes import scripts as s
+from fencepost.likes.options import LikeOptions, milliseconds
+from fencepost.likes.store import Change, Committed, Id, ItemBatch, LikeStore, Place, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a caller knows of a shard: it is open at this epoch, on this server."""
+
+    epoch: str
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard of one like cache: where it is, and how it behaves."""
+
+    name: str
+    keys: LikeShard
+    place: Place
+    store: LikeStore
+    options: LikeOptions
+    hook: Hook = field(default_factory=Hook, compare=False, repr=False)
+    scripts: s.Scripts = field(default=s.SCRIPTS, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LikeResult:
+    """The state after a change: ``changed`` is False if it was so before."""
+
+    liked: bool
+    count: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LikeStatus:
+    """One user's state of one item, and how many like it. ``liked`` is False without a user."""
+
+    liked: bool
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushReport:
+    """What a flush did: changes that were read, rows that changed, items that do not exist any more."""
+
+    entries: int = 0
+    changed: int = 0
+    orphans: int = 0
+
+    def __add__(self, other: FlushReport) -> FlushReport:
+        return FlushReport(
+            self.entries + other.entries, self.changed + other.changed, self.orphans + other.orphans
+        )
+
+
+def unknown_item(item: str) -> UnknownItem:
+    return UnknownItem(f"there is no item {item!r}; nothing was written")
+
+
+def gave_up(shard: Shard, what: str) -> Overloaded:
+    return Overloaded(
+        f"{what} met a changing shard {shard.options.rounds} times; nothing was changed by this call, try again",
+        retry_after=shard.options.flush_delay + 0.1,
+    )
+
+
+# -- open: a shard is born from SQL, and only from there
+
+
+async def open_shard(io: Port, shard: Shard) -> Known | None:
+    """Make sure that the shard is open on this server; None if another process is at it: try again."""
+    # SQL first: an opening record is right only if it equals what SQL said *before* it was read.
+    epoch: int = await io.call(shard.store.epoch, shard.place)
+    seen = await io.run(shard.scripts.look((shard.keys.opening,), (SERVER,)))
+    if seen.policy.startswith("allkeys"):
+        raise Refused(
+            f"the server's maxmemory-policy is {seen.policy}: it may evict likes that are not in SQL yet; "
+            "set it to volatile-lru or noeviction"
+        )
+    if seen.epoch == str(epoch) and seen.identity == seen.server:
+        return Known(seen.epoch, seen.server)
+    # Raised in SQL before the server is told: a flusher of the time before is refused from here on.
+    # Above what was seen, too: the database may be the one that was replaced by an older copy.
+    fresh = max(epoch, int(seen.epoch or 0)) + 1
+    if not await io.call(shard.store.raise_epoch, shard.place, epoch, fresh):
+        await io.sleep(0.02 + io.chance() * 0.08)  # somebody else is opening
+        return None
+    answer = await io.run(shard.scripts.open((shard.keys.opening,), (seen.epoch, fresh, seen.server), seen.server))
+    if isinstance(answer, s.Other):
+        return None
+    if shard.hook.listener is not None:
+        shard.hook.listener(ShardOpened(shard.name, shard.place.shard, fresh, seen.epoch))
+    return Known(str(fresh), seen.server)
+
+
+# -- like, unlike
+
+
+async def set_like(
+    io: Port, shard: Shard, known: Known | None, item: str, user: str, liked: bool
+) -> tuple[LikeResult, Known]:
+    """Like or unlike; absolute, so that a repeated call changes nothing more.
+
+    Raises:
+        UnknownItem: There is no such item.
+        OutcomeUnknown: The reply was lost; repeat it, or read the status.
+        Overloaded: The shard kept changing under the call.
+    """
+    keys, who, want = shard.keys, field_of(user), "1" if liked else "0"
+    delay_ms = milliseconds(shard.options.flush_delay)
+    for _ in range(shard.options.rounds):
+        if known is None:
+            known = await open_shard(io, shard)
+            continue
+        try:
+            answer = await io.run(
+                shard.scripts.set(
+                    (keys.opening, keys.header(item), keys.journal(item), keys.due, keys.since),
+                    (known.epoch, known.server, item, who, want, delay_ms),
+                    known.server,
+                )
+            )
+        except OtherServer:
+            known = None
+            continue
+        match answer:
+            case s.Done(count, _):
+                return LikeResult(liked, count, True), known
+            case s.Same(count, _):
+                return LikeResult(liked, count, False), known
+            case s.Gone():
+                raise unknown_item(item)
+            case s.Closed():
+                known = None
+            case s.Cold():
+                known = await load(io, shard, known, item, user)
+    raise gave_up(shard, "a like")
+
+
+# -- status: unknown is never "no"
+
+
+async def status(
+    io: Port, shard: Shard, known: Known | None, item: str, user: str | None
+) -> tuple[LikeStatus, Known]:
+    """One user's state and the count, loaded from SQL where they are not known.
+
+    Raises:
+        UnknownItem: There is no such item.
+        Overloaded: The shard kept changing under the call.
+    """
+    for _ in range(shard.options.rounds):
+        if known is None:
+            known = await open_shard(io, shard)
+            continue
+        try:
+            fields = await io.run(peek(shard, known, item, user))
+        except OtherServer:
+            known = None
+            continue
+        found = read_header(fields, known, item)
+        if found is not None:
+            return found, known
+        known = await load(io, shard, known, item, user)
+    raise gave_up(shard, "a status")
+
+
+def peek(shard: Shard, known: Known, item: str, user: str | None) -> Call[list[str | None]]:
+    """The call that reads one item's header for one user; no script."""
+    who = () if user is None else (field_of(user),)
+    return commands.hmget(shard.keys.header(item), "#e", "#n", "#gone", "#full", *who, only=known.server)
+
+
+def read_header(fields: list[str | None], known: Known, item: str) -> LikeStatus | None:
+    """What a header says; None where it does not say.
+
+    Raises:
+        UnknownItem: It says that there is no such item.
+    """
+    epoch, count, gone, full, *state = fields
+    if epoch != known.epoch:
+        return None
+    if gone is not None:
+        raise unknown_item(item)
+    if count is None:
+        return None
+    if not state:
+        return LikeStatus(False, int(count))
+    if state[0] is None and full is None:
+        return None
+    return LikeStatus(state[0] == "1", int(count))
+
+
+# -- load: from one SQL snapshot, under a token
+
+
+async def load(io: Port, shard: Shard, known: Known, item: str, user: str | None) -> Known | None:
+    """Bring an item, or one user's state of it, from SQL; what is known by then (None: open again).
+
+    Whether it filled is for the caller to see: it asks again, and its rounds are bounded.
+
+    Raises:
+        UnknownItem: There is no such item.
+    """
+    keys, options = shard.keys, shard.options
+    who = "#" if user is None else field_of(user)
+    try:
+        begun = await io.run(
+            shard.scripts.begin(
+                (keys.opening, keys.header(item), keys.journal(item), keys.due, keys.tokens(item)),
+                (
+                    known.epoch,
+                    known.server,
+                    item,
+                    who,
+                    io.token(),
+                    milliseconds(options.flush_delay),
+                    milliseconds(2 * options.load_limit),
+                ),
+                known.server,
+            )
+        )
+    except OtherServer:
+        return None
+    match begun:
+        case s.Closed():
+            return None
+        case s.Gone():
+            raise unknown_item(item)
+        case s.Dirty():
+            _, after = await flush_items(io, shard, known, (item,))
+            return after
+    snapshot: Snapshot = await io.call(
+        shard.store.snapshot,
+        shard.place,
+        shard.store.item_id(item),
+        None if user is None else shard.store.user_id(user),
+        options.full_max if begun.field == s.HEADER_FIELD else 0,
+    )
+    count, full, states = what_to_fill(shard.store, snapshot, begun.field, user)
+    try:
+        filled = await io.run(
+            shard.scripts.fill(
+                (keys.opening, keys.header(item), keys.journal(item), keys.tokens(item)),
+                (
+                    str(snapshot.epoch),  # of the snapshot, not of the caller: an older reading fills nothing
+                    known.server,
+                    begun.token,
+                    begun.field,
+                    count,
+                    full,
+                    milliseconds(options.ttl),
+                    milliseconds(options.missing_ttl),
+                    *states,
+                ),
+                known.server,
+            )
+        )
+    except OtherServer:
+        return None
+    if shard.hook.listener is not None:
+        shard.hook.listener(ColdLoad(shard.name, item, type(filled).__name__.lower()))
+    match filled:
+        case s.Closed():
+            return None
+        case s.Gone():
+            raise unknown_item(item)
+        case s.Dirty():
+            _, after = await flush_items(io, shard, known, (item,))
+            return after
+        case _:
+            return known
+
+
+def what_to_fill(
+    store: LikeStore, snapshot: Snapshot, token_field: str, user: str | None
+) -> tuple[str, str, list[str]]:
+    """Count, full and the known states, as the script takes them."""
+    if snapshot.count is None:
+        return "", "0", []
+    if token_field == s.HEADER_FIELD and snapshot.likers is not None:
+        likers = [field_of(store.user_key(liker)) for liker in snapshot.likers]
+        # The set is the truth of the count: both come from the same snapshot.
+        return str(len(likers)), "1", [word for liker in likers for word in (liker, "1")]
+    pair = [] if user is None else [field_of(user), "1" if snapshot.liked else "0"]
+    return str(snapshot.count), "0", pair
+
+
+# -- flush: claim, commit, acknowledge
+
+
+async def flush_items(
+    io: Port, shard: Shard, known: Known | None, items: Sequence[str]
+) -> tuple[FlushReport, Known | None]:
+    """Bring some items' journals into SQL, once each: what comes meanwhile is for the next flush.
+
+    Raises:
+        Overloaded: Other flushers and epochs kept coming between.
+    """
+    keys, options = shard.keys, shard.options
+    for _ in range(options.rounds):
+        if known is None:
+            known = await open_shard(io, shard)
+            continue
+        started = io.now()
+        try:
+            claimed = await io.run(
+                shard.scripts.claim(
+                    (keys.opening, keys.due, *map(keys.journal, items)),
+                    (known.epoch, known.server, milliseconds(options.claim_time), options.batch_changes, *items),
+                    known.server,
+                )
+            )
+        except OtherServer:
+            known = None
+            continue
+        if isinstance(claimed, s.Closed):
+            known = None
+            continue
+        batches = [read_batch(shard.store, item, one) for item, one in zip(items, claimed.journals, strict=True)]
+        done = Committed()
+        if any(batch.changes for batch in batches):
+            done = await io.call(shard.store.commit, shard.place, int(known.epoch), claimed.fence, batches)
+        if done.refused:
+            if shard.hook.listener is not None:
+                shard.hook.listener(FlushRefused(shard.name, shard.place.shard, done.refused))
+            if done.refused == "epoch":
+                known = None
+            continue
+        # Only now, and only the exact versions that were committed, may leave the journal.
+        orphans = {shard.store.item_key(orphan) for orphan in done.orphans}
+        try:
+            await io.all(
+                [
+                    acknowledge(shard, known, item, one, claimed.at_ms, item in orphans)
+                    for item, one in zip(items, claimed.journals, strict=True)
+                ]
+            )
+        except OtherServer:
+            known = None  # committed all the same; the next flush finds it done
+        report = FlushReport(sum(len(one.entries) for one in claimed.journals), done.changed, len(orphans))
+        if shard.hook.listener is not None:
+            shard.hook.listener(
+                Flushed(
+                    shard.name,
+                    shard.place.shard,
+                    len(items),
+                    report.entries,
+                    report.changed,
+                    report.orphans,
+                    io.now() - started,
+                )
+            )
+        return report, known
+    raise gave_up(shard, "a flush")
+
+
+def read_batch(store: LikeStore, item: str, journal: s.Journal) -> ItemBatch:
+    """A journal as the store takes it. A version reads ``state:epoch.seq``."""
+    changes = []
+    for who, version in journal.entries:
+        state, _, order = version.partition(":")
+        epoch, _, seq = order.partition(".")
+        changes.append(Change(store.user_id(user_of(who)), state == "1", (int(epoch), int(seq))))
+    return ItemBatch(store.item_id(item), journal.whole, tuple(changes))
+
+
+def acknowledge(
+    shard: Shard, known: Known, item: str, journal: s.Journal, at_ms: int, orphan: bool
+) -> Call[s.Closed | s.Gone | s.Acked]:
+    """The call that removes what was committed of one item."""
+    keys, options = shard.keys, shard.options
+    return shard.scripts.ack(
+        (keys.opening, keys.header(item), keys.journal(item), keys.due, keys.since, keys.tokens(item)),
+        (
+            known.epoch,
+            known.server,
+            item,
+            "1" if orphan else "0",
+            at_ms if journal.whole else "",
+            milliseconds(options.flush_delay),
+            milliseconds(options.ttl),
+            milliseconds(options.max_age),
+            milliseconds(options.missing_ttl),
+            *(word for entry in journal.entries for word in entry),
+        ),
+        known.server,
+    )
+
+
+async def flush_due(
+    io: Port, shard: Shard, known: Known | None
+) -> tuple[FlushReport, float | None, Known | None]:
+    """Flush what is due in one shard: a batch at most.
+
+    Returns:
+        What was done, seconds until more is due (0: at once; None: nothing waits), and what is known.
+    """
+    due = await io.run(shard.scripts.due((shard.keys.due,), (shard.options.batch_items,)))
+    wait = None if due.wait_ms < 0 else due.wait_ms / 1000
+    if not due.items:
+        return FlushReport(), wait, known
+    report, known = await flush_items(io, shard, known, due.items)
+    return report, 0.0 if len(due.items) == shard.options.batch_items else wait, known
+
+
+async def dirty_items(io: Port, shard: Shard, limit: int = 1000) -> list[str]:
+    """Items with changes that are not in SQL yet, the earliest due first."""
+    reply = await io.run(commands.raw("ZRANGE", shard.keys.due, 0, limit - 1))
+    return [item.decode() for item in reply]
+
+
+async def drain(io: Port, shard: Shard, known: Known | None, until: float) -> tuple[int, Known | None]:
+    """Flush a shard until its journal is empty or ``io.now()`` passes ``until``.
+
+    Returns:
+        How many items are left, and what is known.
+    """
+    while items := await dirty_items(io, shard):
+        if io.now() >= until:
+            return len(items), known
+        for start in range(0, len(items), shard.options.batch_items):
+            try:
+                _, known = await flush_items(io, shard, known, items[start : start + shard.options.batch_items])
+            except (Unavailable, Overloaded):
+                await io.sleep(0.05 + io.chance() * 0.05)
+            if io.now() >= until:
+                break
+    return 0, known
+
+
+__all__ = [
+    "FlushReport",
+    "Id",
+    "Known",
+    "LikeResult",
+    "LikeStatus",
+    "Shard",
+    "dirty_items",
+    "drain",
+    "flush_due",
+    "flush_items",
+    "load",
+    "open_shard",
+    "set_like",
+    "status",
+]

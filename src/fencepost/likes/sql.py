@@ -1,0 +1,286 @@
+"""The database side of a like cache, on tables that the application owns.
+
+Beside them stand two tables of fencepost's: ``fencepost_fence`` and ``fencepost_like_version`` (the
+last whole commit of each item, so that an old journal that comes back never undoes it).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    String,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from fencepost._core.keys import bounded, unescape
+from fencepost.errors import Refused
+from fencepost.likes.store import Change, Committed, Id, ItemBatch, Place, Snapshot
+from fencepost.sql import fence as fencing
+from fencepost.sql.transactions import transact, transact_async
+
+versions = Table(
+    "fencepost_like_version",
+    fencing.metadata,
+    Column("scope", String(255), primary_key=True),
+    Column("item", String(255), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+)
+_PAIRS_AT_ONCE: Final = 400  # two parameters a pair; SQLite once allowed 999
+_INT64: Final = 2**63
+
+
+class _Statements:
+    """The transactions over a plain connection, and how ids become text: the same for both engines."""
+
+    def __init__(
+        self,
+        *,
+        item: Column[Any],
+        count: Column[Any],
+        likes: Table,
+        like_item: str = "activity_id",
+        like_user: str = "user_id",
+        liked_at: str | None = "liked_at",
+    ) -> None:
+        for name in filter(None, (like_item, like_user, liked_at)):
+            if name not in likes.c:
+                raise Refused(f"the table {likes.name!r} has no column {name!r}; it has {', '.join(likes.c.keys())}")
+        self._item, self._count, self._likes = item, count, likes
+        self._items: Table = item.table
+        self._like_item, self._like_user = likes.c[like_item], likes.c[like_user]
+        self._liked_at = likes.c[liked_at] if liked_at else None
+        self._item_type = _id_type(item)
+        self._user_type = _id_type(self._like_user)
+
+    # -- ids
+
+    def item_key(self, item: Any) -> str:
+        return _key(item, self._item_type, "an item")
+
+    def user_key(self, user: Any) -> str:
+        return _key(user, self._user_type, "a user")
+
+    def item_id(self, key: str) -> Id:
+        return self._item_type(unescape(key))
+
+    def user_id(self, key: str) -> Id:
+        return self._user_type(unescape(key))
+
+    # -- transactions
+
+    def _epoch(self, connection: Connection, place: Place) -> int:
+        fencing.agree_on_shards(connection, place.scope, place.shards)
+        return fencing.epoch_of(connection, _scope(place)) or 0
+
+    def _raise_epoch(self, connection: Connection, place: Place, seen: int, epoch: int) -> bool:
+        return fencing.raise_epoch(connection, _scope(place), seen, epoch)
+
+    def _snapshot(
+        self, connection: Connection, place: Place, item: Id, user: Id | None, full_max: int
+    ) -> Snapshot:
+        epoch = fencing.epoch_of(connection, _scope(place)) or 0
+        count = connection.execute(select(self._count).where(self._item == item)).scalar()
+        if count is None:
+            return Snapshot(epoch, None, None, False)
+        of_item = self._like_item == item
+        if count <= full_max:
+            rows = connection.execute(select(self._like_user).where(of_item).limit(full_max + 1)).scalars().all()
+            if len(rows) <= full_max:
+                return Snapshot(epoch, count, tuple(rows), user in rows)
+        liked = user is not None and (
+            connection.execute(select(self._like_user).where(of_item, self._like_user == user)).first() is not None
+        )
+        return Snapshot(epoch, count, None, liked)
+
+    def _commit(
+        self, connection: Connection, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
+    ) -> Committed:
+        scope = _scope(place)
+        # First of all: it decides whether we may, and it makes every other flusher of the shard wait.
+        if refused := fencing.advance(connection, scope, epoch, fence):
+            return Committed(refused=refused)
+        batches = sorted(batches, key=lambda batch: batch.item)  # all lock in one order: no deadlock
+        # The items' rows are locked before their likes are read, so that each delta is exact.
+        ids = [batch.item for batch in batches]
+        locked = select(self._item).where(self._item.in_(ids)).order_by(self._item).with_for_update()
+        there = set(connection.execute(locked).scalars())
+        orphans = tuple(batch.item for batch in batches if batch.item not in there)
+        batches = [batch for batch in batches if batch.item in there]
+        gone_past = self._versions(connection, scope, (batch.item for batch in batches))
+        fresh = {
+            batch.item: [one for one in batch.changes if one.version > gone_past.get(batch.item, (0, 0))]
+            for batch in batches
+        }
+        changed = self._apply(connection, fresh)
+        self._remember(connection, scope, batches, gone_past)
+        asked = sum(len(batch.changes) for batch in batches)
+        return Committed("", changed, asked - sum(map(len, fresh.values())), orphans)
+
+    def _versions(self, connection: Connection, scope: str, items: Iterable[Id]) -> dict[Id, tuple[int, int]]:
+        keys = [self.item_key(item) for item in items]
+        rows = connection.execute(
+            select(versions.c.item, versions.c.epoch, versions.c.seq).where(
+                versions.c.scope == scope, versions.c.item.in_(keys)
+            )
+        )
+        return {self.item_id(item): (epoch, seq) for item, epoch, seq in rows}
+
+    def _apply(self, connection: Connection, fresh: dict[Id, list[Change]]) -> int:
+        """Insert and delete rows; move each count by the rows really changed; how many those were."""
+        pairs = [(item, one.user) for item, changes in fresh.items() for one in changes]
+        there: set[tuple[Id, Id]] = set()
+        for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+            some = pairs[start : start + _PAIRS_AT_ONCE]
+            found = connection.execute(
+                select(self._like_item, self._like_user).where(tuple_(self._like_item, self._like_user).in_(some))
+            )
+            there.update((item, user) for item, user in found)
+        added, removed, moved = [], [], []
+        now = datetime.datetime.now(datetime.UTC)
+        for item, changes in fresh.items():
+            delta = 0
+            for one in changes:
+                if one.liked == ((item, one.user) in there):
+                    continue
+                delta += 1 if one.liked else -1
+                (added if one.liked else removed).append({"p_item": item, "p_user": one.user})
+            if delta:
+                moved.append({"p_item": item, "p_delta": delta})
+        if added:
+            row: dict[str, Any] = {self._like_item.name: bindparam("p_item"), self._like_user.name: bindparam("p_user")}
+            if self._liked_at is not None:
+                row[self._liked_at.name] = now
+            connection.execute(insert(self._likes).values(row), added)
+        if removed:
+            which = and_(self._like_item == bindparam("p_item"), self._like_user == bindparam("p_user"))
+            connection.execute(delete(self._likes).where(which), removed)
+        if moved:
+            count = {self._count.name: self._count + bindparam("p_delta")}
+            connection.execute(update(self._items).where(self._item == bindparam("p_item")).values(count), moved)
+        return len(added) + len(removed)
+
+    def _remember(
+        self,
+        connection: Connection,
+        scope: str,
+        batches: Sequence[ItemBatch],
+        gone_past: dict[Id, tuple[int, int]],
+    ) -> None:
+        """Note each item's newest version, but only where the batch was its whole journal."""
+        rows = []
+        for batch in batches:
+            newest = max((one.version for one in batch.changes), default=(0, 0))
+            if batch.whole and newest > gone_past.get(batch.item, (0, 0)):
+                rows.append(
+                    {"scope": scope, "item": self.item_key(batch.item), "epoch": newest[0], "seq": newest[1]}
+                )
+        if rows:
+            connection.execute(
+                fencing.upsert(connection, versions, ["scope", "item"], ["epoch", "seq"]), rows
+            )
+
+
+class SqlLikes(_Statements):
+    """A like store on a SQLAlchemy ``Engine``; for both faces (the async one runs it in threads).
+
+    Args:
+        engine: SQLite or PostgreSQL.
+        item: The item's id column, ``activities.c.id``: whole numbers or text.
+        count: The column that holds how many like it, ``activities.c.like_count``.
+        likes: The table with a row a like; its primary key is (item, user).
+        like_item: Its column of the item.
+        like_user: Its column of the user: whole numbers or text.
+        liked_at: Its column of the time, set when the row is flushed; None if it has none.
+
+    Raises:
+        Refused: A column does not exist, or is neither of whole numbers nor of text.
+    """
+
+    def __init__(self, engine: Engine, **tables: Any) -> None:
+        super().__init__(**tables)
+        self.engine = engine
+
+    def create_tables(self) -> None:
+        """Create fencepost's own tables where they are missing; the application's stay as they are."""
+        fencing.metadata.create_all(self.engine)
+
+    def epoch(self, place: Place) -> int:
+        return transact(self.engine, lambda c: self._epoch(c, place), write=True)
+
+    def raise_epoch(self, place: Place, seen: int, epoch: int) -> bool:
+        return transact(self.engine, lambda c: self._raise_epoch(c, place, seen, epoch), write=True)
+
+    def snapshot(self, place: Place, item: Id, user: Id | None, full_max: int) -> Snapshot:
+        return transact(self.engine, lambda c: self._snapshot(c, place, item, user, full_max), write=False)
+
+    def commit(self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]) -> Committed:
+        return transact(self.engine, lambda c: self._commit(c, place, epoch, fence, batches), write=True)
+
+
+class AsyncSqlLikes(_Statements):
+    """The same on an ``AsyncEngine``, for the async face. See ``SqlLikes``."""
+
+    def __init__(self, engine: AsyncEngine, **tables: Any) -> None:
+        super().__init__(**tables)
+        self.engine = engine
+
+    async def create_tables(self) -> None:
+        """Create fencepost's own tables where they are missing; the application's stay as they are."""
+        async with self.engine.begin() as connection:
+            await connection.run_sync(fencing.metadata.create_all)
+
+    async def epoch(self, place: Place) -> int:
+        return await transact_async(self.engine, lambda c: self._epoch(c, place), write=True)
+
+    async def raise_epoch(self, place: Place, seen: int, epoch: int) -> bool:
+        return await transact_async(self.engine, lambda c: self._raise_epoch(c, place, seen, epoch), write=True)
+
+    async def snapshot(self, place: Place, item: Id, user: Id | None, full_max: int) -> Snapshot:
+        return await transact_async(
+            self.engine, lambda c: self._snapshot(c, place, item, user, full_max), write=False
+        )
+
+    async def commit(self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]) -> Committed:
+        return await transact_async(
+            self.engine, lambda c: self._commit(c, place, epoch, fence, batches), write=True
+        )
+
+
+def _scope(place: Place) -> str:
+    return f"{place.scope}:{place.shard:03d}"
+
+
+def _id_type(column: Column[Any]) -> type[int] | type[str]:
+    try:
+        kind = column.type.python_type
+    except NotImplementedError:
+        kind = object
+    if kind not in (int, str):
+        raise Refused(f"ids are whole numbers or text; the column {column} holds {kind.__name__}")
+    return kind
+
+
+def _key(value: Any, kind: type[int] | type[str], what: str) -> str:
+    if type(value) is not kind:
+        raise Refused(f"{what} of this store is {kind.__name__}, got {type(value).__name__} {value!r}")
+    if isinstance(value, int):
+        if not -_INT64 <= value < _INT64:
+            raise Refused(f"{what} is a 64-bit number, got {value!r}")
+        return str(value)
+    return bounded(value)
