@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import psutil
 import pytest
 
+import fencepost.server
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 PATIENCE = 30.0
+PACKAGE = str(Path(fencepost.server.__file__).parents[1])
 
+# A package without its __init__: these processes are many, and the client is half their start.
 STARTER = """
-import sys
+import sys, types
 from pathlib import Path
+sys.modules["fencepost"] = package = types.ModuleType("fencepost")
+package.__path__ = [{package!r}]
 from fencepost.server import start
 {before}
 print("begin", flush=True)
@@ -78,18 +86,27 @@ class Starter:
         before: Code that it runs first.
         after: Code that it runs when it has the server, as ``server``.
         env: Its environment.
+        group: Make it the leader of a process group, as a shell does.
     """
 
     def __init__(
-        self, data: Path, *, before: str = "", after: str = "", env: dict[str, str] | None = None
+        self,
+        data: Path,
+        *,
+        before: str = "",
+        after: str = "",
+        env: dict[str, str] | None = None,
+        group: bool = False,
     ) -> None:
+        program = STARTER.format(package=PACKAGE, before=before, after=after)
         self._begun = False
         self._process = subprocess.Popen(
-            [sys.executable, "-c", STARTER.format(before=before, after=after), str(data)],
+            [sys.executable, "-c", program, str(data)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=env,
+            process_group=0 if group else None,
         )
 
     def line(self) -> str:
@@ -106,6 +123,11 @@ class Starter:
         self.begun()
         pid, _, path = self.line().partition(" ")
         return int(pid), path
+
+    def interrupt(self) -> None:
+        """Ctrl-C: SIGINT to its whole process group."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        self._end()
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -207,6 +207,61 @@ def test_what_a_starter_blocks_or_ignores_does_not_reach_the_server(data: Path) 
     assert f"{pid}:signal-handler" in (data / "server.log").read_text()  # it was stopped, in order
 
 
+def test_ctrl_c_in_the_starters_terminal_reaches_neither_supervisor_nor_server(data: Path) -> None:
+    quiet = "signal.signal(signal.SIGINT, signal.SIG_DFL)"
+    with (
+        Starter(data, group=True, before=f"import signal; {quiet}") as starter,
+        Starter(data) as other,
+    ):
+        pid, path = starter.ready()
+        other.ready()
+        bosses = supervisors_in(data)
+        starter.interrupt()
+        with client(path) as link:
+            assert link.ping()
+        assert supervisors_in(data) == bosses
+        assert start_and_leave(data) == pid
+
+
+def start_and_leave(data: Path) -> int:
+    with start(data) as server:
+        return server.pid
+
+
+def test_locale_that_this_machine_lacks_is_no_hindrance(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "xx_XX.nonsense")
+    assert start_and_leave(data)
+
+
+@pytest.mark.parametrize("moment", ["socket_for", "_answers"])
+def test_fork_in_the_middle_of_a_start_blocks_nobody(
+    data: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """As another thread may: the child has a copy of start.lock and does not know it."""
+    go, wake = os.pipe()
+    children = []
+    original = getattr(launcher, moment)
+
+    def forking(data: Path) -> object:
+        child = os.fork()
+        if not child:
+            os.close(wake)
+            os.read(go, 1)  # until the parent lets go
+            os._exit(0)
+        children.append(child)
+        return original(data)
+
+    monkeypatch.setattr(launcher, moment, forking)
+    with start(data) as server, Starter(data) as other:
+        assert other.ready()[0] == server.pid
+    os.close(wake)
+    os.close(go)
+    for child in children:
+        os.waitpid(child, 0)
+
+
 def test_server_that_still_loads_is_not_ready(data: Path) -> None:
     require("valkey", find_binary("valkey") is not None)
     with start(data) as server, client(server.path) as link:
