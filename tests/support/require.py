@@ -16,6 +16,7 @@ CAPABILITIES = {
     "browser": "a Chromium on PATH (Debian: chromium)",
     "faketime": "faketime on PATH (Debian: faketime)",
     "uvloop": "the package uvloop",
+    "make": "make on PATH",
     "git": "git on PATH, and a checkout",
 }
 
