@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import IntegrityError
 
-from fencepost.campus.samples import samples
 from fencepost.campus.tables import activities, once
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy import Engine
 
 ID_MAX = 2**63 - 1
@@ -62,10 +63,9 @@ class Activities:
     def get(self, activity_id: int) -> Activity | None:
         """One activity, or None."""
         with self._engine.connect() as connection:
-            row = connection.execute(
-                select(*_COLUMNS).where(activities.c.id == activity_id)
-            ).one_or_none()
-        return None if row is None else Activity(**row._mapping)
+            query = select(*_COLUMNS).where(activities.c.id == activity_id)
+            row = connection.execute(query).mappings().one_or_none()
+        return None if row is None else Activity(**row)
 
     def page(self, after: int | None, limit: int) -> tuple[list[Activity], int | None]:
         """Newest first: up to ``limit`` activities below id ``after``, and where to go on."""
@@ -73,7 +73,7 @@ class Activities:
         if after is not None:
             query = query.where(activities.c.id < after)
         with self._engine.connect() as connection:
-            rows = [Activity(**row._mapping) for row in connection.execute(query)]
+            rows = [Activity(**row) for row in connection.execute(query).mappings()]
         return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
 
     def ping(self) -> None:
@@ -81,17 +81,17 @@ class Activities:
         with self._engine.connect() as connection:
             connection.execute(text("SELECT 1"))
 
-    def add_samples(self) -> bool:
-        """Make the sample activities, once in the life of the database.
+    def add_once(self, name: str, new: Iterable[NewActivity]) -> bool:
+        """Insert these, once in the life of the database; returns whether this call did it.
 
-        Any number of processes may call this at the same time: the mark and the samples are one
-        transaction, and the mark's key lets one of them through.
+        Any number of processes may call this at the same time: the mark and the activities are
+        one transaction, and the mark's key lets one of them through.
         """
         created = datetime.now(UTC).replace(microsecond=0)
-        rows = [{**vars(new), "created_at": created} for new in samples(created)]
+        rows = [{**vars(each), "created_at": created} for each in new]
         try:
             with self._engine.begin() as connection:
-                connection.execute(insert(once).values(name="samples"))
+                connection.execute(insert(once).values(name=name))
                 connection.execute(insert(activities), rows)
         except IntegrityError:
             return False

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fencepost.campus.activities import NewActivity
+from fencepost.campus.activities import NewActivity
 
 # title, place, days from now, (hour, minute) in local time, capacity; shown last to first
 _SAMPLES = [
@@ -27,7 +25,6 @@ _SAMPLES = [
 
 def samples(now: datetime) -> list[NewActivity]:
     """The sample activities, all of them in the days after ``now``."""
-    from fencepost.campus.activities import NewActivity  # the record stands beside its table
 
     def at(days: int, hour: int, minute: int) -> datetime:
         day = (now.astimezone() + timedelta(days=days)).replace(tzinfo=None)

@@ -62,8 +62,9 @@ class Settings:
                 " (or --token) to a secret of your choice, or stay on 127.0.0.1"
             )
         if self.token is not None and len(self.token) < TOKEN_MIN:
-            raise Refused(f"the token is too short to protect anything: use {TOKEN_MIN} or more"
-                          " characters")
+            raise Refused(
+                f"the token is too short to protect anything: use {TOKEN_MIN} or more characters"
+            )
         if self.secret is not None and len(self.secret) < SECRET_MIN:
             raise Refused(f"the secret needs {SECRET_MIN} or more characters")
 

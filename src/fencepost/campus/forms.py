@@ -1,0 +1,167 @@
+"""What callers send, checked: each message names its field and says what would fit."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fencepost._core.keys import bounded
+from fencepost.campus.activities import ID_MAX, NewActivity
+from fencepost.campus.problems import Problem, invalid
+from fencepost.campus.tables import TEXT_MAX, USER_MAX
+from fencepost.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+
+CAPACITY_MAX = 100_000
+LIMIT_MAX = 100
+LIMIT_DEFAULT = 20
+_YEARS = range(2000, 2200)
+_FIELDS = ("title", "place", "starts_at", "capacity")
+_DIGITS = re.compile(r"[0-9]{1,19}")
+_HIDDEN = {"Cc", "Cs", "Zl", "Zp", "Cn", "Co"}
+_OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+class Misfit(ValueError):
+    """A field's value that does not fit; the message says what would."""
+
+
+async def read_json(request: Request) -> dict[str, Any]:
+    """The body of a request as a JSON object.
+
+    Raises:
+        Problem: It is not JSON (400), of another type (415), or not an object (422).
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(
+            "unsupported-media-type",
+            f"The body is {kind or 'of no stated type'}; send application/json.",
+            headers={"Accept-Post": "application/json"},
+        )
+    try:
+        body = msgspec.json.decode(await request.body())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem("bad-request", f"The body is not JSON: {error}.") from error
+    if not isinstance(body, dict):
+        raise invalid({"body": "must be a JSON object with title, place, starts_at and capacity"})
+    return body
+
+
+def new_activity(body: Mapping[str, Any]) -> NewActivity:
+    """A new activity from a JSON object; all that is wrong is told at once.
+
+    Raises:
+        Problem: Some fields do not fit (422).
+    """
+    checks = {"title": text, "place": text, "starts_at": instant, "capacity": capacity}
+    values: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for name, check in checks.items():
+        try:
+            if name not in body:
+                raise Misfit("is missing")
+            values[name] = check(body[name])
+        except Misfit as misfit:
+            errors[name] = str(misfit)
+    for name in body:
+        if name not in checks:
+            errors[_shown(name)] = f"is not known; known are {', '.join(_FIELDS)}"
+    if errors:
+        raise invalid(errors)
+    return NewActivity(**values)
+
+
+def text(value: object) -> str:
+    """A line of text: 1 to 200 characters, without control characters, blanks trimmed."""
+    if not isinstance(value, str):
+        raise Misfit("must be text")
+    line = value.strip()
+    if not 1 <= len(line) <= TEXT_MAX:
+        raise Misfit(f"must have 1 to {TEXT_MAX} characters, has {len(line)}")
+    if hidden := _hidden(line):
+        raise Misfit(f"must not contain the character {hidden}")
+    if not _visible(line):
+        raise Misfit("must have a character that can be seen")
+    return line
+
+
+def instant(value: object) -> datetime:
+    """An ISO 8601 time with its offset from UTC."""
+    example = "such as 2026-03-01T18:30:00+01:00"
+    if not isinstance(value, str):
+        raise Misfit(f"must be an ISO 8601 time, {example}")
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise Misfit(f"must be an ISO 8601 time, {example}") from error
+    if moment.tzinfo is None:
+        raise Misfit(f"must say its offset from UTC, {example}")
+    if moment.year not in _YEARS:
+        raise Misfit(f"must be in the years {_YEARS[0]} to {_YEARS[-1]}")
+    return moment.astimezone(UTC).replace(microsecond=0)
+
+
+def capacity(value: object) -> int:
+    """How many people fit: 1 to 100,000."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= CAPACITY_MAX:
+        raise Misfit(f"must be a whole number from 1 to {CAPACITY_MAX}")
+    return value
+
+
+def number(value: str, name: str, top: int = ID_MAX) -> int:
+    """A whole number from 1 to ``top``, as it stands in an address.
+
+    Raises:
+        Problem: It is none (422).
+    """
+    if not _DIGITS.fullmatch(value) or not 1 <= int(value) <= top:
+        raise invalid({name: f"must be a whole number from 1 to {top}"})
+    return int(value)
+
+
+def user_name(value: object, name: str = "user") -> str:
+    """A user's name: 1 to 64 visible characters, in one of the several ways to write them.
+
+    Raises:
+        Problem: It does not fit (422).
+    """
+    if not isinstance(value, str) or not 1 <= len(value) <= USER_MAX:
+        raise invalid({name: f"must have 1 to {USER_MAX} characters"})
+    if value != value.strip():
+        raise invalid({name: "must not begin or end with a blank"})
+    if (hidden := _hidden(value)) or "\ufffd" in value:
+        raise invalid({name: f"must not contain the character {hidden or 'U+FFFD'}"})
+    if not _visible(value):
+        raise invalid({name: "must have a character that can be seen"})
+    if not unicodedata.is_normalized("NFC", value):
+        raise invalid({name: "must be in Unicode's composed form (NFC)"})
+    try:
+        bounded(value)
+    except Refused as error:
+        raise invalid({name: "is too long once it is written as UTF-8"}) from error
+    return value
+
+
+def _hidden(value: str) -> str:
+    """The first character that can't be seen or turns text around, as U+XXXX."""
+    for char in value:
+        if char in _OVERRIDES or unicodedata.category(char) in _HIDDEN:
+            return f"U+{ord(char):04X}"
+    return ""
+
+
+def _visible(value: str) -> bool:
+    return any(unicodedata.category(char) not in ("Cf", "Zs", "Mn", "Me") for char in value)
+
+
+def _shown(name: str) -> str:
+    return "".join(char if not _hidden(char) else "\ufffd" for char in name[:40]) or "(no name)"

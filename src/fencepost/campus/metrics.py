@@ -1,0 +1,82 @@
+"""Figures for Prometheus, in a registry of this application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Metrics:
+    """What one process counts; Prometheus adds the processes up."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "campus_requests",
+            "Requests answered.",
+            ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "campus_request_seconds",
+            "Seconds from a request's head to the end of its answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.likes = Counter(
+            "campus_likes",
+            "Likes set and taken back; changed is no where it was so already.",
+            ["action", "changed"],
+            registry=self.registry,
+        )
+        self.problems = Counter(
+            "campus_problems", "Requests that failed, by kind.", ["kind"], registry=self.registry
+        )
+        self.link = Gauge(
+            "campus_like_server_up",
+            "1 if the like server answered when it was last asked.",
+            registry=self.registry,
+        )
+        self.backlog_items = Gauge(
+            "fencepost_likes_backlog_items",
+            "Activities whose likes wait in the journal.",
+            registry=self.registry,
+        )
+        self.backlog_seconds = Gauge(
+            "fencepost_likes_backlog_seconds",
+            "For how long the oldest of them waits.",
+            registry=self.registry,
+        )
+
+    def watch(self, stats: Callable[[], Mapping[str, object]]) -> None:
+        """Show the figures that ``stats`` gives at each scrape, as ``fencepost_likes_…``."""
+        self.registry.register(_Stats(stats))
+
+    def text(self) -> bytes:
+        """All figures in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _Stats(Collector):
+    def __init__(self, stats: Callable[[], Mapping[str, object]]) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterable[Metric]:
+        for name, value in sorted(self._stats().items()):
+            if isinstance(value, int | float):
+                counter = CounterMetricFamily(
+                    f"fencepost_likes_{name}", f"Likes: {name} of this process."
+                )
+                counter.add_metric([], float(value))
+                yield counter

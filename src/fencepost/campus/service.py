@@ -1,0 +1,228 @@
+"""The running service: what every request works with, opened and closed in one place."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+from starlette.concurrency import run_in_threadpool
+
+from fencepost import AsyncClient
+from fencepost.campus.activities import Activities, Activity
+from fencepost.campus.metrics import Metrics
+from fencepost.campus.problems import log
+from fencepost.campus.samples import samples
+from fencepost.campus.security import Sessions, load_secret
+from fencepost.campus.tables import activities, activities_likes, create_tables, open_engine
+from fencepost.errors import FencepostError, Overloaded, Refused, UnknownItem
+from fencepost.likes import LikeOptions, SqlLikes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from sqlalchemy import Engine
+
+    from fencepost.campus.settings import Settings
+    from fencepost.likes import AsyncLikes, LikeResult, LikeStatus
+
+HEALTH_LIMIT = 1.0
+# "No such activity" is remembered for so long; an id that is asked for too early becomes one then.
+MISSING_TTL = 0.5
+
+
+@dataclass(frozen=True)
+class Card:
+    """An activity and how it is liked; ``status`` is None where that is not known now."""
+
+    activity: Activity
+    status: LikeStatus | None
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some cards, where the list goes on, and what kept the likes from being known."""
+
+    cards: list[Card]
+    next: int | None
+    outage: FencepostError | None = None
+
+
+@dataclass(kw_only=True)
+class Campus:
+    """Everything a request needs."""
+
+    settings: Settings
+    activities: Activities
+    client: AsyncClient
+    likes: AsyncLikes
+    sessions: Sessions
+    metrics: Metrics = field(default_factory=Metrics)
+    left: int | None = None
+    """Once closed: of how many activities likes were still in the journal; None if unknown."""
+
+    async def page(self, user: str | None, after: int | None, limit: int) -> Page:
+        """A page of cards; activities come even when the like server does not answer."""
+        found, more = await run_in_threadpool(self.activities.page, after, limit)
+        outage = None
+        try:
+            known = await self.statuses((activity.id for activity in found), user)
+        except FencepostError as error:
+            known, outage = {}, error
+        return Page([Card(each, known.get(each.id)) for each in found], more, outage)
+
+    async def statuses(self, ids: Iterable[int], user: str | None) -> dict[int, LikeStatus]:
+        """How these are liked; what is not known is absent.
+
+        Raises:
+            FencepostError: The like server can't say.
+        """
+        wanted = list(ids)
+        try:
+            known = await self.likes.status_many(wanted, user) if wanted else {}
+        except FencepostError:
+            self.metrics.link.set(0)
+            raise
+        self.metrics.link.set(1)
+        return known
+
+    async def like(self, activity_id: int, user: str, *, liked: bool) -> LikeResult:
+        """Set one user's like, and count it.
+
+        Raises:
+            FencepostError: As ``AsyncLikes.set``.
+        """
+        try:
+            result = await self.likes.set(activity_id, user, liked=liked)
+        except UnknownItem:
+            if await run_in_threadpool(self.activities.get, activity_id) is None:
+                raise
+            raise Overloaded("the activity is brand-new", retry_after=MISSING_TTL) from None
+        action, changed = "like" if liked else "unlike", "yes" if result.changed else "no"
+        self.metrics.likes.labels(action, changed).inc()
+        return result
+
+    async def measure(self) -> bytes:
+        """All figures, those of the journal too if the like server answers."""
+        try:
+            async with asyncio.timeout(HEALTH_LIMIT):
+                backlog = await self.likes.backlog()
+        except (FencepostError, TimeoutError):
+            self.metrics.link.set(0)
+        else:
+            self.metrics.link.set(1)
+            self.metrics.backlog_items.set(backlog.items)
+            self.metrics.backlog_seconds.set(backlog.oldest)
+        return self.metrics.text()
+
+    async def health(self) -> dict[str, str]:
+        """``ok``, or what is wrong, for the database and the like server."""
+        sql, likes = await asyncio.gather(self._sql_health(), self._like_health())
+        self.metrics.link.set(likes == "ok")
+        return {"database": sql, "likes": likes}
+
+    async def _sql_health(self) -> str:
+        try:
+            async with asyncio.timeout(HEALTH_LIMIT):
+                # a thread that hangs is left behind, so that the answer is not
+                await anyio.to_thread.run_sync(self.activities.ping, abandon_on_cancel=True)
+        except TimeoutError:
+            return f"no answer within {HEALTH_LIMIT:g} s"
+        except Exception as error:
+            log.warning("the database is not healthy: %s", error)
+            return "does not answer"
+        return "ok"
+
+    async def _like_health(self) -> str:
+        try:
+            async with asyncio.timeout(HEALTH_LIMIT):
+                await self.client.command("PING")
+        except TimeoutError:
+            return f"no answer within {HEALTH_LIMIT:g} s"
+        except FencepostError as error:
+            log.warning("the like server is not healthy: %s", error)
+            return "does not answer"
+        return "ok"
+
+
+def open_client(settings: Settings) -> AsyncClient:
+    """The client of the like server; lazy."""
+    options = {"namespace": settings.namespace, "budget": settings.budget}
+    if settings.url is None:
+        return AsyncClient.embedded(settings.server_dir, **options)
+    return AsyncClient.from_url(settings.url, **options)
+
+
+def open_store(engine: Engine) -> SqlLikes:
+    """Likes of activities, in SQL."""
+    return SqlLikes(
+        engine, item=activities.c.id, count=activities.c.like_count, likes=activities_likes
+    )
+
+
+def open_likes(client: AsyncClient, store: SqlLikes) -> AsyncLikes:
+    """The like cache of activities; every process must open it alike."""
+    options = LikeOptions(missing_ttl=MISSING_TTL)
+    return client.likes("activities", store=store, options=options)
+
+
+def make_data_dir(settings: Settings) -> None:
+    """Make the data directory, for its owner alone."""
+    try:
+        settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"{settings.data} can't be the data directory: {error.strerror}") from error
+
+
+@asynccontextmanager
+async def open_campus(settings: Settings) -> AsyncIterator[Campus]:
+    """Open everything in order, and close it in the other order, the flusher first.
+
+    Raises:
+        FencepostError: The like server does not answer, or a setting does not fit.
+        SQLAlchemyError: The database does not answer.
+    """
+    make_data_dir(settings)
+    secret = settings.secret or load_secret(settings.data / "secret")
+    async with AsyncExitStack() as stack:
+        engine = open_engine(settings)
+        stack.callback(engine.dispose)
+        store = open_store(engine)
+        await run_in_threadpool(create_tables, engine, store.create_tables)
+        table = Activities(engine)
+        if settings.samples:
+            await run_in_threadpool(table.add_once, "samples", samples(datetime.now(UTC)))
+        client = open_client(settings)
+        stack.push_async_callback(client.aclose)
+        await client.command("PING")  # an address that does not answer is told now
+        campus = Campus(
+            settings=settings,
+            activities=table,
+            client=client,
+            likes=open_likes(client, store),
+            sessions=Sessions(secret, settings.token),
+        )
+        campus.metrics.watch(campus.likes.stats)
+        campus.metrics.link.set(1)
+        await stack.enter_async_context(_flushing(campus))
+        yield campus
+
+
+@asynccontextmanager
+async def _flushing(campus: Campus) -> AsyncIterator[None]:
+    """Flush while the block runs, drain at its end, and note what is left."""
+    drain = campus.settings.drain
+    try:
+        if campus.settings.flusher:
+            async with campus.likes.flusher(drain=drain):
+                yield
+        else:
+            yield
+        async with asyncio.timeout(HEALTH_LIMIT):
+            campus.left = (await campus.likes.backlog()).items
+    except (FencepostError, TimeoutError) as error:
+        # nothing is lost: what was acknowledged is in the journal
+        log.warning("the like server did not answer at the end: %s", error)

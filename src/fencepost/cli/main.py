@@ -1,0 +1,19 @@
+"""The group of commands."""
+
+from __future__ import annotations
+
+import click
+
+from fencepost import __version__
+from fencepost.cli.likes import likes
+from fencepost.cli.serve import serve
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fencepost")
+def main() -> None:
+    """Caching and coordination on Redis or Valkey."""
+
+
+main.add_command(serve)
+main.add_command(likes)
