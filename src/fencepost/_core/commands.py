@@ -34,6 +34,21 @@ def get_text(key: str) -> Call[str | None]:
     return Call("get", ("GET", key), _text_or_none, (key,), resend=True)
 
 
+def _pairs(reply: Any) -> dict[str, str]:
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {field.decode(): value.decode() for field, value in pairs}
+
+
+def hgetall(key: str) -> Call[dict[str, str]]:
+    """All fields of a hash with their values."""
+    return Call("hgetall", ("HGETALL", key), _pairs, (key,), resend=True)
+
+
+def read(*words: Word) -> Call[Any]:
+    """A command that changes nothing, its reply as the server gave it; re-sent when a reply is lost."""
+    return Call(str(words[0]).lower(), words, _same, resend=True)
+
+
 def raw(*words: Word) -> Call[Any]:
     """Any command, its reply as the server gave it; never re-sent."""
     return Call(str(words[0]).lower(), words, _same)

@@ -112,6 +112,11 @@ def like_shard(namespace: str, name: str, number: int) -> LikeShard:
     return LikeShard(tag, f"{tag}:E", f"{tag}:Q", f"{tag}:D")
 
 
+def like_hint(namespace: str, name: str, user: str) -> str:
+    """The hint of what a user liked just now: its own slot, best effort."""
+    return f"{{{escape(namespace)}:likes:{escape(name)}:U:{user}}}"
+
+
 def shard_number(item: str, shards: int) -> int:
     """Which shard an item lives in: stable over processes and versions (CRC-32)."""
     return zlib.crc32(item.encode()) % shards

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fencepost.likes.api import AsyncLikes, Backlog, Likes
+from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.protocol import FlushReport, LikeResult, LikeStatus
 from fencepost.likes.store import LikeStore
@@ -22,6 +23,7 @@ __all__ = [
     "LikeStatus",
     "LikeStore",
     "Likes",
+    "Page",
     "SqlLikes",
 ]
 

@@ -8,7 +8,7 @@
 -- resend: harmless, a second one finds its entries gone
 -- ->     CLOSED epoch
 -- ->     GONE          the item does not exist: journal dropped, tombstone written
--- ->     ACKED left    entries that came meanwhile
+-- ->     ACKED left fields   entries that came meanwhile; how many fields the header has now
 local opening, header, journal, due, since, tokens = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local epoch, server, item, gone = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local claimed_ms, delay_ms = ARGV[5], ARGV[6]
@@ -34,12 +34,12 @@ local left = redis.call('HLEN', journal)
 if left > 0 then
   redis.call('ZADD', due, 'XX', now() + delay_ms, item)
   if claimed_ms ~= '' then redis.call('ZADD', since, 'XX', claimed_ms, item) end
-  return {'ACKED', left}
+  return {'ACKED', left, redis.call('HLEN', header)}
 end
 redis.call('ZREM', due, item)
 redis.call('ZREM', since, item)
 local known = redis.call('HMGET', header, '#e', '#born', '#gone')
-if known[3] then return {'ACKED', 0} end -- a tombstone keeps its own time
+if known[3] then return {'ACKED', 0, 0} end -- a tombstone keeps its own time
 local young = known[2] and now() - known[2] < tonumber(max_age_ms)
 if known[1] == epoch and young then redis.call('PEXPIRE', header, ttl_ms) else redis.call('DEL', header) end
-return {'ACKED', 0}
+return {'ACKED', 0, redis.call('HLEN', header)}

@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencepost._core import commands, keys
 from fencepost._core.port import Port, run_sync
 from fencepost.errors import Refused, UnknownItem
-from fencepost.likes import protocol
+from fencepost.likes import lists, lives, protocol
 from fencepost.likes.flusher import FlushStats, drain_all, flush_forever
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.protocol import Known, LikeResult, LikeStatus, Shard
-from fencepost.likes.store import LikeStore, Place
+from fencepost.likes.lists import Page
+from fencepost.likes.store import Id, LikeStore, Place
 
 if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client
@@ -42,6 +44,7 @@ class _Likes:
     ) -> None:
         self.name = name
         self.options = options or LikeOptions()
+        self._namespace = client.namespace
         self._store = store
         count = self.options.shards
         self._shards = [
@@ -76,6 +79,8 @@ class _Likes:
         result, self._known[number] = await protocol.set_like(
             io, self._shards[number], self._known[number], key, who, liked
         )
+        if self.options.hints and result.changed and liked:
+            await io.all(lists.hint(self._hint(who), key, time.time()))
         self._sets += 1
         self._changes += result.changed
         return result
@@ -115,10 +120,53 @@ class _Likes:
                     )
         return {item: found[item] for item in wanted if item in found}
 
+    async def _likers(self, io: Port, item: Any, limit: int, after: str | None) -> Page[Id]:
+        key, number = self._find(item)
+        return await lists.likers(io, self._shards[number], key, limit, lists.read_cursor(after, limit))
+
+    async def _liked_by(self, io: Port, user: Any, limit: int, after: str | None) -> Page[Id]:
+        cursor = lists.read_cursor(after, limit)
+        who = self._store.user_key(user)
+        rows = await io.call(self._store.liked_by, self._store.user_id(who), limit + 1, cursor)
+        page = rows[:limit]
+        hinted: list[str] = []
+        if after is None and self.options.hints:
+            hinted = await lists.hinted(io, self._hint(who), limit)
+        candidates = list(dict.fromkeys([*map(self._store.item_id, hinted), *(row.id for row in page)]))
+        statuses = await self._status_many(io, candidates, user)
+        liked = [item for item in candidates if item in statuses and statuses[item].liked]
+        return Page(liked, lists.write_cursor(page[-1]) if len(rows) > limit else None)
+
+    def _hint(self, user: str) -> str:
+        return keys.like_hint(self._namespace, self.name, user)
+
+    async def _forget_item(self, io: Port, item: Any, remove: Callable[[], Any] | None) -> None:
+        key, number = self._find(item)
+        self._known[number] = await lives.forget_item(io, self._shards[number], self._known[number], key, remove)
+
+    async def _forget_user(self, io: Port, user: Any) -> int:
+        who = self._store.user_key(user)
+        removed, after = 0, None
+        for shard in self._shards:  # what is owed becomes rows, so that the list below is whole
+            for item in await lives.owed_by(io, shard, who):
+                _, number = self._find(self._store.item_id(item))
+                await protocol.flush_items(io, shard, self._known[number], (item,))
+        while True:
+            rows = await io.call(self._store.liked_by, self._store.user_id(who), 100, after)
+            for row in rows:
+                key, number = self._find(row.id)
+                gone, self._known[number] = await lives.forget_pair(
+                    io, self._shards[number], self._known[number], key, who
+                )
+                removed += gone
+            if len(rows) < 100:
+                return removed
+            after = rows[-1]
+
     async def _backlog(self, io: Port) -> Backlog:
-        sizes = await io.all([commands.raw("ZCARD", one.keys.due) for one in self._shards])
-        firsts = await io.all([commands.raw("ZRANGE", one.keys.since, 0, 0, "WITHSCORES") for one in self._shards])
-        seconds, micros = await io.run(commands.raw("TIME"))
+        sizes = await io.all([commands.read("ZCARD", one.keys.due) for one in self._shards])
+        firsts = await io.all([commands.read("ZRANGE", one.keys.since, 0, 0, "WITHSCORES") for one in self._shards])
+        seconds, micros = await io.run(commands.read("TIME"))
         now = int(seconds) + int(micros) / 1e6
         since = [float(_score(first)) / 1000 for first in firsts if first]
         return Backlog(sum(sizes), max(0.0, now - min(since)) if since else 0.0)
@@ -202,6 +250,63 @@ class AsyncLikes(_Likes):
         """
         return await self._status_many(self._io, items, user)
 
+    async def likers(self, item: int | str, limit: int = 50, after: str | None = None) -> Page[Id]:
+        """Who likes an item, the newest first.
+
+        What is not in SQL yet leads the first page, so that one may be longer than ``limit``.
+
+        Args:
+            item: The item's id.
+            limit: 1 to 1,000 rows.
+            after: The cursor of the page before; None begins.
+
+        Returns:
+            ``Page(items, after)``; ``after`` is None on the last page. Rows that come meanwhile
+            move nothing below the cursor.
+
+        Raises:
+            Refused: The limit or the cursor is wrong.
+            Unavailable: The database or the server can't be reached.
+        """
+        return await self._likers(self._io, item, limit, after)
+
+    async def liked_by(self, user: int | str, limit: int = 50, after: str | None = None) -> Page[Id]:
+        """What a user likes, the newest first; each is verified, so none is shown that is not liked.
+
+        What is not in SQL yet is shown where a hint tells of it (``LikeOptions(hints=True)``), and
+        after its flush otherwise. Args, Returns and Raises as for ``likers``; a page may be shorter
+        than ``limit`` where likes were just taken back.
+        """
+        return await self._liked_by(self._io, user, limit, after)
+
+    async def invalidate(self, item: int | str) -> None:
+        """Call this after somebody wrote an item's rows past fencepost: they are read anew.
+
+        What is owed to SQL is kept, and flushed before the item is read.
+        """
+        key, number = self._find(item)
+        await lives.invalidate(self._io, self._shards[number], key)
+
+    async def forget_item(self, item: int | str, remove: Callable[[], Any] | None = None) -> None:
+        """Delete an item with its likes, so that nothing brings them back.
+
+        Args:
+            item: The item's id.
+            remove: Deletes the item's row and its likes in your own way (a plain or a coroutine
+                function); None lets the store do it.
+
+        Raises:
+            Unavailable, OutcomeUnknown: It may be half done; call it again, that is harmless.
+        """
+        await self._forget_item(self._io, item, remove)
+
+    async def forget_user(self, user: int | str) -> int:
+        """Take back all likes of a user who leaves, in the cache and in SQL; how many there were.
+
+        A like of this user that comes meanwhile stays: stop those first.
+        """
+        return await self._forget_user(self._io, user)
+
     async def backlog(self) -> Backlog:
         """How many items wait for their flush, and for how many seconds the oldest does."""
         return await self._backlog(self._io)
@@ -261,6 +366,27 @@ class Likes(_Likes):
     def status_many(self, items: Iterable[ItemT], user: int | str | None = None) -> dict[ItemT, LikeStatus]:
         """See ``AsyncLikes.status_many``."""
         return run_sync(self._status_many(self._io, items, user))
+
+    def likers(self, item: int | str, limit: int = 50, after: str | None = None) -> Page[Id]:
+        """See ``AsyncLikes.likers``."""
+        return run_sync(self._likers(self._io, item, limit, after))
+
+    def liked_by(self, user: int | str, limit: int = 50, after: str | None = None) -> Page[Id]:
+        """See ``AsyncLikes.liked_by``."""
+        return run_sync(self._liked_by(self._io, user, limit, after))
+
+    def invalidate(self, item: int | str) -> None:
+        """See ``AsyncLikes.invalidate``."""
+        key, number = self._find(item)
+        run_sync(lives.invalidate(self._io, self._shards[number], key))
+
+    def forget_item(self, item: int | str, remove: Callable[[], Any] | None = None) -> None:
+        """See ``AsyncLikes.forget_item``."""
+        run_sync(self._forget_item(self._io, item, remove))
+
+    def forget_user(self, user: int | str) -> int:
+        """See ``AsyncLikes.forget_user``."""
+        return run_sync(self._forget_user(self._io, user))
 
     def backlog(self) -> Backlog:
         """See ``AsyncLikes.backlog``."""

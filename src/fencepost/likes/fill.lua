@@ -7,7 +7,7 @@
 -- ->     REFUSED        the token was withdrawn: a flush or an invalidation came between
 -- ->     DIRTY
 -- ->     GONE           count was '': the item does not exist
--- ->     FILLED
+-- ->     FILLED fields   how many fields the header has now
 local opening, header, journal, tokens = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local epoch, server, token, field = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local count, full, ttl_ms, gone_ms = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
@@ -33,4 +33,4 @@ end
 if count == '' then return {'REFUSED'} end
 for i = 9, #ARGV, 2 do redis.call('HSETNX', header, ARGV[i], ARGV[i + 1]) end
 if full == '1' and field == '#' then redis.call('HSET', header, '#full', 1) end
-return {'FILLED'}
+return {'FILLED', redis.call('HLEN', header)}

@@ -16,12 +16,16 @@ class LikeOptions:
         ttl: Seconds that a clean item stays in the cache after its load or last flush.
         max_age: Seconds after which a clean item is loaded anew, however busy it is.
         full_max: Up to how many likers an item is loaded whole; above it pair by pair.
+        pairs_max: How many users' states one item may hold in the cache; above it clean ones are evicted.
         flush_delay: Seconds from a change to its flush; what comes between is coalesced.
         claim_time: Seconds after which another flusher takes over from one that died.
         batch_items: Items a transaction, at most.
         batch_changes: Changes of one item a transaction, at most.
         load_limit: Seconds that a load from SQL may take.
         missing_ttl: Seconds that "no such item" is remembered.
+        forget_ttl: Seconds that a deleted item's tombstone stands, while its rows are being deleted.
+        hints: Note each new like under its user for a minute, so that ``liked_by`` shows it before its
+            flush; costs one more write a like.
         rounds: How often a call may meet a closed shard, a lost header or a withdrawn token before
             it gives up with ``Overloaded``.
 
@@ -33,12 +37,15 @@ class LikeOptions:
     ttl: float = 3600.0
     max_age: float = 86_400.0
     full_max: int = 5_000
+    pairs_max: int = 20_000
     flush_delay: float = 0.25
     claim_time: float = 2.0
     batch_items: int = 64
     batch_changes: int = 500
     load_limit: float = 10.0
     missing_ttl: float = 5.0
+    forget_ttl: float = 60.0
+    hints: bool = False
     rounds: int = 16
 
     def __post_init__(self) -> None:
@@ -48,12 +55,17 @@ class LikeOptions:
                 raise Refused(f"{name} is a whole number from 1 to 10,000, got {value!r}")
         if not isinstance(self.full_max, int) or not 0 <= self.full_max <= 1_000_000:
             raise Refused(f"full_max is a whole number up to 1,000,000, got {self.full_max!r}")
-        for name in ("ttl", "max_age", "claim_time", "load_limit", "missing_ttl"):
+        for name in ("ttl", "max_age", "claim_time", "load_limit", "missing_ttl", "forget_ttl"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0.001 <= value <= 366 * 86_400:
                 raise Refused(f"{name} is in seconds, 0.001 to a year, got {value!r}")
         if not isinstance(self.flush_delay, int | float) or not 0 <= self.flush_delay <= 3600:
             raise Refused(f"flush_delay is in seconds, 0 to 3600, got {self.flush_delay!r}")
+        if not isinstance(self.pairs_max, int) or self.pairs_max < self.full_max + 100:
+            raise Refused(
+                f"pairs_max {self.pairs_max!r} leaves no room beside full_max {self.full_max}: "
+                "an item that was just loaded would be evicted; raise pairs_max"
+            )
         if self.max_age < self.ttl:
             raise Refused(f"max_age {self.max_age} s is shorter than ttl {self.ttl} s; raise max_age")
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from fencepost._core import commands
 from fencepost._core.keys import LikeShard, field_of, user_of
@@ -37,6 +38,9 @@ from fencepost.errors import Overloaded, Refused, Unavailable, UnknownItem
 from fencepost.likes import scripts as s
 from fencepost.likes.options import LikeOptions, milliseconds
 from fencepost.likes.store import Change, Committed, Id, ItemBatch, LikeStore, Place, Snapshot
+
+
+_EVICT_AT_ONCE: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +310,20 @@ async def load(io: Port, shard: Shard, known: Known, item: str, user: str | None
         case s.Dirty():
             _, after = await flush_items(io, shard, known, (item,))
             return after
-        case _:
-            return known
+        case s.Filled(fields):
+            await evict_over(io, shard, item, fields)
+    return known
+
+
+async def evict_over(io: Port, shard: Shard, item: str, fields: int) -> None:
+    """Keep an item's memory bounded: drop some clean states if it holds too many."""
+    if fields <= shard.options.pairs_max:
+        return
+    # A slice at a time: what is over shrinks with every load and flush, and no call takes long.
+    surplus = min(fields - shard.options.pairs_max, _EVICT_AT_ONCE)
+    header = shard.keys.header(item)
+    some = await io.run(commands.read("HRANDFIELD", header, surplus))
+    await io.run(shard.scripts.evict((header, shard.keys.journal(item)), [one.decode() for one in some or ()]))
 
 
 def what_to_fill(
@@ -368,12 +384,15 @@ async def flush_items(
         # Only now, and only the exact versions that were committed, may leave the journal.
         orphans = {shard.store.item_key(orphan) for orphan in done.orphans}
         try:
-            await io.all(
+            acks = await io.all(
                 [
                     acknowledge(shard, known, item, one, claimed.at_ms, item in orphans)
                     for item, one in zip(items, claimed.journals, strict=True)
                 ]
             )
+            for item, ack in zip(items, acks, strict=True):
+                if isinstance(ack, s.Acked):
+                    await evict_over(io, shard, item, ack.fields)
         except OtherServer:
             known = None  # committed all the same; the next flush finds it done
         report = FlushReport(sum(len(one.entries) for one in claimed.journals), done.changed, len(orphans))
@@ -444,7 +463,7 @@ async def flush_due(
 
 async def dirty_items(io: Port, shard: Shard, limit: int = 1000) -> list[str]:
     """Items with changes that are not in SQL yet, the earliest due first."""
-    reply = await io.run(commands.raw("ZRANGE", shard.keys.due, 0, limit - 1))
+    reply = await io.run(commands.read("ZRANGE", shard.keys.due, 0, limit - 1))
     return [item.decode() for item in reply]
 
 

@@ -64,7 +64,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Written, where nothing was known."""
+    """Written, where nothing was known; the header has so many ``fields`` now."""
+
+    fields: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,22 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """Removed; ``left`` entries came meanwhile."""
+    """Removed; ``left`` entries came meanwhile, and the header has so many ``fields`` now."""
 
     left: int
+    fields: int
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidated:
+    """The header is dropped; the journal is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """So many clean states were dropped."""
+
+    count: int
 
 
 _ANSWERS: Final[dict[str, Any]] = {
@@ -134,6 +149,8 @@ _ANSWERS: Final[dict[str, Any]] = {
     "OPEN": Opened,
     "OTHER": Other,
     "ACKED": Acked,
+    "INVALIDATED": Invalidated,
+    "EVICTED": Evicted,
 }
 
 
@@ -176,6 +193,9 @@ class Scripts:
     due: Script[Due]
     claim: Script[Closed | Claimed]
     ack: Script[Closed | Gone | Acked]
+    invalidate: Script[Invalidated]
+    forget: Script[Closed | Gone]
+    evict: Script[Evicted]
 
 
 def _load(verb: str, parse: Any = _answer) -> Script[Any]:
@@ -191,4 +211,7 @@ SCRIPTS: Final = Scripts(
     due=_load("due", _due),
     claim=_load("claim", _claim),
     ack=_load("ack"),
+    invalidate=_load("invalidate"),
+    forget=_load("forget"),
+    evict=_load("evict"),
 )

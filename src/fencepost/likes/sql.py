@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Engine,
     String,
@@ -21,6 +22,8 @@ from sqlalchemy import (
     bindparam,
     delete,
     insert,
+    literal,
+    or_,
     select,
     tuple_,
     update,
@@ -29,7 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fencepost._core.keys import bounded, unescape
 from fencepost.errors import Refused
-from fencepost.likes.store import Change, Committed, Id, ItemBatch, Place, Snapshot
+from fencepost.likes.store import Change, Committed, Cursor, Id, ItemBatch, Like, Place, Snapshot
 from fencepost.sql import fence as fencing
 from fencepost.sql.transactions import transact, transact_async
 
@@ -108,6 +111,31 @@ class _Statements:
         )
         return Snapshot(epoch, count, None, liked)
 
+    def _likers(self, connection: Connection, item: Id, limit: int, after: Cursor | None) -> list[Like]:
+        return self._page(connection, self._like_user, self._like_item == item, limit, after)
+
+    def _liked_by(self, connection: Connection, user: Id, limit: int, after: Cursor | None) -> list[Like]:
+        return self._page(connection, self._like_item, self._like_user == user, limit, after)
+
+    def _page(
+        self, connection: Connection, what: Column[Any], where: ColumnElement[bool], limit: int, after: Cursor | None
+    ) -> list[Like]:
+        at = self._liked_at
+        order = [what.desc()] if at is None else [at.desc(), what.desc()]
+        query = select(what, literal(None) if at is None else at).where(where).order_by(*order).limit(limit)
+        if after is not None:
+            below = what < after.id
+            if at is not None:
+                moment = _time(after.at_us, at)
+                below = or_(at < moment, and_(at == moment, below))
+            query = query.where(below)
+        return [Like(one, _micros(moment)) for one, moment in connection.execute(query)]
+
+    def _remove_item(self, connection: Connection, place: Place, item: Id) -> int:
+        gone = connection.execute(delete(self._likes).where(self._like_item == item)).rowcount
+        connection.execute(delete(self._items).where(self._item == item))
+        return gone
+
     def _commit(
         self, connection: Connection, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
     ) -> Committed:
@@ -152,21 +180,25 @@ class _Statements:
             )
             there.update((item, user) for item, user in found)
         added, removed, moved = [], [], []
-        now = datetime.datetime.now(datetime.UTC)
+        times = _times([one.version for changes in fresh.values() for one in changes])
         for item, changes in fresh.items():
             delta = 0
             for one in changes:
                 if one.liked == ((item, one.user) in there):
                     continue
                 delta += 1 if one.liked else -1
-                (added if one.liked else removed).append({"p_item": item, "p_user": one.user})
+                row = {"p_item": item, "p_user": one.user}
+                if one.liked:
+                    added.append({**row, "p_at": times[one.version]})
+                else:
+                    removed.append(row)
             if delta:
                 moved.append({"p_item": item, "p_delta": delta})
         if added:
-            row: dict[str, Any] = {self._like_item.name: bindparam("p_item"), self._like_user.name: bindparam("p_user")}
+            columns = {self._like_item.name: bindparam("p_item"), self._like_user.name: bindparam("p_user")}
             if self._liked_at is not None:
-                row[self._liked_at.name] = now
-            connection.execute(insert(self._likes).values(row), added)
+                columns[self._liked_at.name] = bindparam("p_at", type_=self._liked_at.type)
+            connection.execute(insert(self._likes).values(columns), added)
         if removed:
             which = and_(self._like_item == bindparam("p_item"), self._like_user == bindparam("p_user"))
             connection.execute(delete(self._likes).where(which), removed)
@@ -229,6 +261,15 @@ class SqlLikes(_Statements):
     def snapshot(self, place: Place, item: Id, user: Id | None, full_max: int) -> Snapshot:
         return transact(self.engine, lambda c: self._snapshot(c, place, item, user, full_max), write=False)
 
+    def likers(self, item: Id, limit: int, after: Cursor | None) -> list[Like]:
+        return transact(self.engine, lambda c: self._likers(c, item, limit, after), write=False)
+
+    def liked_by(self, user: Id, limit: int, after: Cursor | None) -> list[Like]:
+        return transact(self.engine, lambda c: self._liked_by(c, user, limit, after), write=False)
+
+    def remove_item(self, place: Place, item: Id) -> int:
+        return transact(self.engine, lambda c: self._remove_item(c, place, item), write=True)
+
     def commit(self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]) -> Committed:
         return transact(self.engine, lambda c: self._commit(c, place, epoch, fence, batches), write=True)
 
@@ -256,10 +297,42 @@ class AsyncSqlLikes(_Statements):
             self.engine, lambda c: self._snapshot(c, place, item, user, full_max), write=False
         )
 
+    async def likers(self, item: Id, limit: int, after: Cursor | None) -> list[Like]:
+        return await transact_async(self.engine, lambda c: self._likers(c, item, limit, after), write=False)
+
+    async def liked_by(self, user: Id, limit: int, after: Cursor | None) -> list[Like]:
+        return await transact_async(self.engine, lambda c: self._liked_by(c, user, limit, after), write=False)
+
+    async def remove_item(self, place: Place, item: Id) -> int:
+        return await transact_async(self.engine, lambda c: self._remove_item(c, place, item), write=True)
+
     async def commit(self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]) -> Committed:
         return await transact_async(
             self.engine, lambda c: self._commit(c, place, epoch, fence, batches), write=True
         )
+
+
+_DAWN: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+
+
+def _times(flushed: list[tuple[int, int]]) -> dict[tuple[int, int], datetime.datetime]:
+    """The time of each change of a batch: that of the flush, a microsecond apart in their own order."""
+    now = datetime.datetime.now(datetime.UTC)
+    return {version: now + place * _MICROSECOND for place, version in enumerate(sorted(flushed))}
+
+
+def _micros(moment: datetime.datetime | None) -> int:
+    """A time as whole microseconds; what a database gives without a zone is UTC."""
+    if moment is None:
+        return 0
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)) - _DAWN) // _MICROSECOND
+
+
+def _time(micros: int, column: Column[Any]) -> datetime.datetime:
+    """The inverse, as the column keeps it."""
+    moment = _DAWN + datetime.timedelta(microseconds=micros)
+    return moment if getattr(column.type, "timezone", False) else moment.replace(tzinfo=None)
 
 
 def _scope(place: Place) -> str:

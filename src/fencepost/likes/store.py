@@ -75,6 +75,18 @@ class Committed:
     orphans: tuple[Id, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Like:
+    """A row of a list: who (or what), and when in whole microseconds (0 without a time column)."""
+
+    id: Id
+    at_us: int
+
+
+Cursor = Like
+"""The last row of a page: the next page begins below it."""
+
+
 class LikeStore(Protocol):
     """The database side of a like cache; ``fencepost.sql.SqlLikes`` is one."""
 
@@ -114,6 +126,22 @@ class LikeStore(Protocol):
         self, place: Place, item: Id, user: Id | None, full_max: int
     ) -> Snapshot | Awaitable[Snapshot]:
         """Read epoch, count, the user's row and (up to ``full_max``) all likers in one snapshot."""
+        ...
+
+    def likers(
+        self, item: Id, limit: int, after: Cursor | None
+    ) -> Sequence[Like] | Awaitable[Sequence[Like]]:
+        """Who likes an item, the newest first, below a cursor."""
+        ...
+
+    def liked_by(
+        self, user: Id, limit: int, after: Cursor | None
+    ) -> Sequence[Like] | Awaitable[Sequence[Like]]:
+        """What a user likes, the newest first, below a cursor."""
+        ...
+
+    def remove_item(self, place: Place, item: Id) -> int | Awaitable[int]:
+        """Delete an item's likes and its row; how many likes it had."""
         ...
 
     def commit(
