@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -19,7 +19,6 @@ from fencepost._core import commands
 from fencepost._core.aio import AsyncPort
 from fencepost._core.keys import escape
 from fencepost._core.observe import Event, Hook
-from fencepost._core.script import Call, Word
 from fencepost._core.sync import SyncPort
 from fencepost.errors import ClientClosed, Refused
 from fencepost.wire.address import Address, parse_url
@@ -29,6 +28,9 @@ from fencepost.wire.resp import why_not_shared
 from fencepost.wire.single import Server
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+
+    from fencepost._core.script import Call, Word
     from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore
     from fencepost.server import EmbeddedServer
 
@@ -40,10 +42,20 @@ _clients: weakref.WeakSet[_Base] = weakref.WeakSet()
 def _after_fork() -> None:
     """A child must not touch its parent's sockets: it forgets them and opens its own."""
     for client in list(_clients):
-        client._forget()
+        client._forget()  # noqa: SLF001  # same module
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _accepts(path: Path) -> bool:
+    """Whether anybody listens on a unix socket."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        try:
+            sock.connect(str(path))
+        except OSError:
+            return False
+        return True
 
 
 class _Base:
@@ -63,7 +75,7 @@ class _Base:
         self.hook = Hook(observe)
         self._options = WireOptions(budget=budget, **options)
         self._address = parse_url(source) if isinstance(source, str) else None
-        self._data = source if not isinstance(source, str) else None
+        self._data = None if isinstance(source, str) else source
         self._embedded: EmbeddedServer | None = None
         self._starting = threading.Lock()
         self._closed = False
@@ -79,7 +91,7 @@ class _Base:
             **options: ``namespace`` (the first part of every key), ``budget`` (seconds a call may
                 take, waiting included), ``observe`` (a listener for events), ``health`` (seconds of
                 silence before a probe), ``max_requests`` and ``max_bytes`` (bounds of what is
-                unanswered).
+                unanswered), ``max_connections`` (sockets that threads share).
 
         Raises:
             Refused: The URL or an option is wrong.
@@ -95,7 +107,9 @@ class _Base:
         """
         url = os.environ.get(_ENV, "")
         if not url:
-            raise Refused(f"{_ENV} is not set; give a server URL, or use .embedded() for one machine")
+            raise Refused(
+                f"{_ENV} is not set; give a server URL, or use .embedded() for one machine"
+            )
         return cls(url, **options)
 
     @classmethod
@@ -122,12 +136,16 @@ class _Base:
         with self._starting:
             if self._closed:
                 raise ClientClosed("the client is closed; nothing was sent")
-            if self._embedded is not None:
-                self._embedded.close()  # it was lost, or we would not be asked again
+            held = self._embedded
+            if held is not None and _accepts(held.path):
+                return parse_url(held.url)
             from fencepost.server import start
 
-            self._embedded = start(self._data)  # type: ignore[arg-type]
-            return parse_url(self._embedded.url)
+            # Held anew before it is let go: a server stops with its last user.
+            now_held = self._embedded = start(self._data)
+            if held is not None:
+                held.close()
+            return parse_url(now_held.url)
 
     def _close_embedded(self) -> None:
         with self._starting:
@@ -148,31 +166,40 @@ class AsyncClient(_Base):
 
     def __init__(self, source: str | Path | None, **options: Any) -> None:
         super().__init__(source, **options)
-        self._servers: dict[int, tuple[asyncio.AbstractEventLoop, Server]] = {}
+        self._servers: dict[asyncio.AbstractEventLoop, Server] = {}
         self.port = AsyncPort(self._run, self._all)
 
     def _server(self) -> Server:
         loop = asyncio.get_running_loop()
-        entry = self._servers.get(id(loop))
-        if entry is not None and entry[0] is loop:
-            return entry[1]
+        try:
+            return self._servers[loop]
+        except KeyError:
+            pass
         if self._closed:
             raise ClientClosed("the client is closed; nothing was sent")
-        for key, (old, server) in list(self._servers.items()):
+        for old in list(self._servers):
             if old.is_closed():
-                server.forget()
-                del self._servers[key]
-        server = Server(self._locate_async, self._options, self.hook)
-        self._servers[id(loop)] = (loop, server)
+                self._drop(old)
+        server = self._servers[loop] = Server(self._locate_async, self._options, self.hook)
         return server
+
+    def _drop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let go of another loop's links: from within that loop, if it still can."""
+        server = self._servers.pop(loop, None)
+        if server is None:
+            return
+        try:
+            loop.call_soon_threadsafe(server.shut)
+        except RuntimeError:  # it is closed
+            server.forget()
 
     async def _locate_async(self) -> Address:
         return self._address if self._address is not None else await asyncio.to_thread(self._locate)
 
-    def _run(self, call: Call[T]) -> Awaitable[T]:
+    def _run(self, call: Call[T]) -> Coroutine[Any, Any, T]:
         return self._server().run(call)
 
-    def _all(self, calls: Sequence[Call[T]]) -> Awaitable[list[T]]:
+    def _all(self, calls: Sequence[Call[T]]) -> Coroutine[Any, Any, list[T]]:
         return self._server().all(calls)
 
     async def command(self, *words: Word) -> Any:
@@ -194,22 +221,22 @@ class AsyncClient(_Base):
             raise Refused(f"{why}; use a connection of your own for it")
         return await self._server().run(commands.raw(*words))
 
-    def likes(self, name: str, *, store: LikeStore, options: LikeOptions | None = None) -> AsyncLikes:
+    def likes(
+        self, name: str, *, store: LikeStore, options: LikeOptions | None = None
+    ) -> AsyncLikes:
         """The like cache ``name``; see ``fencepost.likes.AsyncLikes``."""
         from fencepost.likes import AsyncLikes
 
         return AsyncLikes(self, name, store=store, options=options)
 
     async def aclose(self) -> None:
-        """Close this loop's connections and the embedded server; later calls raise ``ClientClosed``."""
+        """Close the connections and the embedded server; later calls raise ``ClientClosed``."""
         self._closed = True
-        loop = asyncio.get_running_loop()
-        for key, (owner, server) in list(self._servers.items()):
-            del self._servers[key]
-            if owner is loop:
-                await server.aclose()
-            else:
-                server.forget()
+        mine = self._servers.pop(asyncio.get_running_loop(), None)
+        for loop in list(self._servers):
+            self._drop(loop)
+        if mine is not None:
+            await mine.aclose()
         await asyncio.to_thread(self._close_embedded)
 
     @contextlib.asynccontextmanager
@@ -227,7 +254,7 @@ class AsyncClient(_Base):
         await self.aclose()
 
     def _forget(self) -> None:
-        for _, server in self._servers.values():
+        for server in self._servers.values():
             server.forget()
         self._servers.clear()
         self._starting = threading.Lock()

@@ -7,10 +7,12 @@ import inspect
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from fencepost._core.script import Call
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from fencepost._core.script import Call
 
 T = TypeVar("T")
 
@@ -38,18 +40,19 @@ class AsyncPort:
 
     def __init__(
         self,
-        run: Callable[[Call[Any]], Awaitable[Any]],
-        all: Callable[[Sequence[Call[Any]]], Awaitable[list[Any]]],  # noqa: A002  # the port's own word
+        run: Callable[[Call[Any]], Coroutine[Any, Any, Any]],
+        all: Callable[[Sequence[Call[Any]]], Coroutine[Any, Any, list[Any]]],  # the port's own word
     ) -> None:
         self._run = run
         self._all = all
 
-    async def run(self, call: Call[T]) -> T:
-        result: T = await self._run(call)
-        return result
+    # Not `async def`: one more coroutine around each call would only pass its value on.
 
-    async def all(self, calls: Sequence[Call[T]]) -> list[T]:
-        return await self._all(calls)
+    def run(self, call: Call[T]) -> Coroutine[Any, Any, T]:
+        return self._run(call)
+
+    def all(self, calls: Sequence[Call[T]]) -> Coroutine[Any, Any, list[T]]:
+        return self._all(calls)
 
     async def call(self, fn: Callable[..., Any], /, *args: Any) -> Any:
         if inspect.iscoroutinefunction(fn):

@@ -14,12 +14,13 @@ in ``except (Exception, Cancelled)``); state lives in locals; every loop is boun
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fencepost.errors import Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
     from fencepost._core.script import Call
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Bytes to and from servers: one multiplexed connection a server and event loop, a pool for threads.
+"""Bytes to and from servers: a multiplexed connection a server and loop, a pool for threads.
 
 What holds here: replies are answered in order, and a cancelled caller's reply is read and dropped;
 a lost connection turns every unanswered request into ``OutcomeUnknown``; nothing is sent twice

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.errors import ServerError, Unavailable
-from fencepost.wire.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from fencepost.wire.address import Address
 
 log = logging.getLogger("fencepost.wire")
 
@@ -32,11 +35,11 @@ class ServerInfo:
     identity: str
     version: tuple[int, ...]
     protocol: int
+    flagged: bool = field(init=False)
+    """Whether scripts may carry flags (``#!lua``)."""
 
-    @property
-    def flagged(self) -> bool:
-        """Whether scripts may carry flags (``#!lua``)."""
-        return self.version >= (7,)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flagged", self.version >= (7,))
 
 
 def handshake(address: Address) -> Generator[Words, Any, ServerInfo]:
@@ -51,39 +54,65 @@ def handshake(address: Address) -> Generator[Words, Any, ServerInfo]:
     Raises:
         Unavailable: Wrong credentials, no such database, or the server is a replica.
     """
-    auth = ("AUTH", address.username or "default", address.password) if address.password else ()
+    known = bool(address.password or address.username)
+    auth = ("AUTH", address.username or "default", address.password) if known else ()
+    greeting = yield ("HELLO", "3", *auth)
     protocol = 3
-    reply = yield ("HELLO", "3", *auth)
-    if isinstance(reply, ServerError) and (
-        reply.code in _REFUSES_HELLO or "unknown command" in str(reply).lower()
-    ):
+    if isinstance(greeting, ServerError) and _refuses_resp3(greeting):
         protocol = 2
         log.warning(
-            "%s refuses RESP3 (%s): going on with RESP2; no invalidation pushes, so no near cache", address, reply
+            "%s refuses RESP3 (%s): going on with RESP2; no invalidation pushes, so no near cache",
+            address,
+            greeting,
         )
-        if auth:
-            old_style = ("AUTH", address.username, address.password) if address.username else auth[::2]
-            reply = yield old_style
-        else:
-            reply = None
-    _must(reply, address, "refused the credentials")
+        greeting = None
+        if known:
+            greeting = yield (auth if address.username else ("AUTH", address.password))
+    _must(greeting, address, "refused the credentials")
     if address.db:
         _must((yield ("SELECT", address.db)), address, f"has no database {address.db}")
     server = yield ("INFO", "server")
     replication = yield ("INFO", "replication")
     if isinstance(server, ServerError) and server.code == "NOPERM":
-        log.warning("%s forbids INFO: a failover or an empty restart behind it goes unnoticed", address)
-        return ServerInfo("?", (7,) if protocol == 3 else (6, 2), protocol)
+        log.warning("%s forbids INFO: a failover or a restart behind it goes unnoticed", address)
+        said = _greeted(greeting)
+        _must_be_primary(said.get("role", ""), address)
+        return ServerInfo("?", _version(said.get("version", "6.2")), protocol)
     _must(server, address, "did not say who it is")
     _must(replication, address, "did not say who it is")
-    if _info(replication, "role") == "slave":
-        raise Unavailable(f"{address} is a replica; the primary is needed. Nothing was sent; give the primary's URL")
-    version = _info(server, "valkey_version") or _info(server, "redis_version")
+    _must_be_primary(_info(replication, "role"), address)
     return ServerInfo(
         identity=f"{_info(server, 'run_id')}:{_info(replication, 'master_replid')}",
-        version=tuple(int(part) for part in re.findall(r"\d+", version)[:3]),
+        version=_version(_info(server, "valkey_version") or _info(server, "redis_version")),
         protocol=protocol,
     )
+
+
+def _refuses_resp3(error: ServerError) -> bool:
+    return error.code in _REFUSES_HELLO or "unknown command" in str(error).lower()
+
+
+def _greeted(reply: Any) -> dict[str, str]:
+    """What HELLO says: the next best where INFO is forbidden."""
+    if not isinstance(reply, dict):
+        return {}
+    return {
+        name.decode(): value.decode(errors="replace")
+        for name, value in reply.items()
+        if isinstance(name, bytes) and isinstance(value, bytes)
+    }
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def _must_be_primary(role: str, address: Address) -> None:
+    if role in ("slave", "replica"):
+        raise Unavailable(
+            f"{address} is a replica; the primary is needed. "
+            "Nothing was sent; give the primary's URL"
+        )
 
 
 def _must(reply: Any, address: Address, what: str) -> None:

@@ -3,7 +3,7 @@
 Guarantees: replies answer requests in order; a cancelled caller's reply is read and dropped, the
 others get their own; when the connection ends, every unanswered request becomes ``OutcomeUnknown``
 (or ``Unavailable``, if its bytes were never handed to the transport). It never reconnects: a
-``Server`` makes a new link.
+``Lane`` makes a new link.
 
 Speed rests on what is *not* here: no task, no timeout object and no lock a call. A call costs one
 packed command, one plain Future and its share of a write; deadlines stand per write, checked by
@@ -13,10 +13,11 @@ one timer a link.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 
@@ -24,10 +25,22 @@ from fencepost.errors import OutcomeUnknown, Unavailable
 from fencepost.wire import resp
 from fencepost.wire.address import Address, tune
 from fencepost.wire.hello import ServerInfo, handshake
+from fencepost.wire.verdict import lost, unsent
 
-pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
-_EARLY = 32  # requests: a long tick is written in slices, so that the server starts early
-_READ_BYTES = 256 * 1024
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fencepost.wire.options import WireOptions
+
+pack: Final[Callable[[tuple[Any, ...]], bytes]] = hiredis.pack_command
+_EARLY: Final = 32  # requests: a long tick is written in slices, so that the server starts early
+_READ_BYTES: Final = 256 * 1024
+_GRACE: Final = 0.05  # seconds: replies may lie unread behind a loop that was held up
+_PING: Final = pack(("PING",))
+
+_of_parents: list[asyncio.Transport] = []
+"""Transports of a parent process: never closed here, and never collected, since a loop's epoll
+is shared over a fork and closing them would take the parent's sockets out of it."""
 
 
 class Link(asyncio.BufferedProtocol):
@@ -35,45 +48,75 @@ class Link(asyncio.BufferedProtocol):
 
     Args:
         loop: The event loop it lives on.
-        budget: Seconds after which an unanswered write means that the server is stuck.
-        health: Seconds of silence after which an idle link is probed with a PING.
+        server: Its address, for messages.
+        options: Budgets and bounds.
         on_lost: Called once with the link, the reason and the number of unanswered requests.
     """
 
     __slots__ = (
-        "_answered", "_batches", "_budget", "_buffer", "_health", "_loop", "_on_lost",
-        "_out", "_paused", "_reader", "_scheduled", "_sent", "_timer", "_transport", "info", "lost", "on_push",
-        "pending_bytes", "room", "waiting",
-    )  # fmt: skip
+        "_answered",
+        "_batches",
+        "_buffer",
+        "_doubt",
+        "_gone",
+        "_loop",
+        "_on_lost",
+        "_options",
+        "_out",
+        "_paused",
+        "_pid",
+        "_reader",
+        "_resting",
+        "_scheduled",
+        "_sent",
+        "_timer",
+        "_transport",
+        "info",
+        "lost",
+        "on_push",
+        "open",
+        "pending_bytes",
+        "retired",
+        "room",
+        "server",
+        "waiting",
+    )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        *,
-        budget: float,
-        health: float,
+        server: str,
+        options: WireOptions,
         on_lost: Callable[[Link, str, int], None],
     ) -> None:
         self._loop = loop
-        self._budget = budget
-        self._health = health
+        self._options = options
         self._on_lost = on_lost
+        self._pid = os.getpid()
         self._reader = resp.make_reader()
         self._buffer = bytearray(_READ_BYTES)
         self._out: list[bytes] = []  # packed, not yet written
-        self.waiting: deque[asyncio.Future[Any]] = deque()  # one a request, in order, written or not
-        self._batches: deque[tuple[int, float, int]] = deque()  # (number of the last request, deadline, bytes)
+        # One a request, in order, written or not.
+        self.waiting: deque[asyncio.Future[Any]] = deque()
+        # A write each: the number of its last request, its deadline, its bytes.
+        self._batches: deque[tuple[int, float, int]] = deque()
         self._sent = 0  # requests written
         self._answered = 0
         self.pending_bytes = 0  # written and not known to be answered
         self._scheduled = False
         self._paused = False
+        self._resting = True  # nobody watches a deadline: there is no timer, or it only probes
+        self._doubt = False
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self.server = server
         self.info = ServerInfo("", (), 3)
         self.lost = ""  # why the link ended; empty while it lives
+        self.retired = ""  # why it takes no more requests, though some are unanswered
+        self.open = True  # it lives, and takes more bytes
         self.on_push: Callable[[list[Any]], None] | None = None
-        self.room: Callable[[], None] | None = None  # called when answers arrived while somebody waits for room
+        self.room: Callable[[], None] | None = None  # set while somebody waits for room
 
     # -- requests
 
@@ -83,8 +126,8 @@ class Link(asyncio.BufferedProtocol):
         Raises:
             Unavailable: The link has ended; nothing was sent.
         """
-        if self.lost:
-            raise Unavailable(f"the connection ended before the request was sent: {self.lost}")
+        if self.lost or self.retired:
+            raise unsent(self.lost or self.retired)
         future = self._loop.create_future()
         idle = not self.waiting
         self.waiting.append(future)
@@ -107,12 +150,13 @@ class Link(asyncio.BufferedProtocol):
         data = out[0] if len(out) == 1 else b"".join(out)
         self._sent += len(out)
         self.pending_bytes += len(data)
-        self._batches.append((self._sent, self._loop.time() + self._budget, len(data)))
+        self._batches.append((self._sent, monotonic() + self._options.budget, len(data)))
         out.clear()
-        if self._timer is None:
-            self._arm(self._budget / 8)
-        assert self._transport is not None
-        self._transport.write(data)
+        if self.pending_bytes >= self._options.max_bytes:
+            self.open = False
+        if self._resting:
+            self._watch(self._options.budget)
+        self._transport.write(data)  # type: ignore[union-attr]  # it lives: it is not lost
 
     # -- replies
 
@@ -120,11 +164,13 @@ class Link(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self.lost:
+            return
         reader = self._reader
-        reader.feed(self._buffer, 0, nbytes)
         gets, waiting, nothing, push = reader.gets, self.waiting, resp.NOTHING, resp.Push
         answered = 0
         try:
+            reader.feed(self._buffer, 0, nbytes)
             while (reply := gets()) is not nothing:
                 if type(reply) is push:
                     if self.on_push is not None:
@@ -132,48 +178,69 @@ class Link(asyncio.BufferedProtocol):
                     continue
                 future = waiting.popleft()
                 answered += 1
-                if not future.done():  # a cancelled caller's reply is read and dropped
-                    if isinstance(reply, Exception):
-                        future.set_exception(reply)
-                    else:
-                        future.set_result(reply)
-        except (ConnectionError, IndexError) as error:  # not RESP, or a reply that nobody asked for
-            self.abort(f"the server broke the protocol: {error}")
+                if future.done():  # a cancelled caller's reply is read and dropped
+                    pass
+                elif isinstance(reply, Exception):
+                    future.set_exception(reply)
+                    if type(reply) is resp.NotPrimary:
+                        self.retire("the server is not the primary any more")
+                elif self.retired:  # answered by a replica: what it says may be old
+                    future.set_exception(lost(self.retired))
+                else:
+                    future.set_result(reply)
+        except Exception as error:  # not RESP, or a reply that nobody asked for
+            self.abort(f"the server broke the protocol: {error!r}")
             return
         self._answered += answered
         batches = self._batches
         while batches and batches[0][0] <= self._answered:
             self.pending_bytes -= batches.popleft()[2]
+        if not self.open:
+            self._reopen()
         if self.room is not None:
             self.room()
 
+    def _reopen(self) -> None:
+        if self.retired:
+            if not self.waiting:
+                self.abort(self.retired)
+        elif not self._paused and not self.lost:
+            self.open = self.pending_bytes < self._options.max_bytes
+
     # -- the one timer
 
-    def _arm(self, delay: float) -> None:
-        self._timer = self._loop.call_later(delay, self._check)
+    def _watch(self, seconds: float) -> None:
+        """Look at the oldest deadline in so many seconds."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._resting = False
+        self._timer = self._loop.call_later(seconds, self._check)
 
     def _check(self) -> None:
         self._timer = None
         if self.lost:
             return
-        now = self._loop.time()
-        if self._batches:
-            if self._batches[0][1] <= now:
-                self.abort(f"no answer within {self._budget:g} s")
-                return
-            self._arm(self._budget / 8)
-        elif self._out:  # the transport has taken nothing for a while: the oldest of these must not wait for ever
-            self.abort(f"could not write within {self._budget:g} s")
+        options = self._options
+        if not self._batches:
+            self._resting = True
+            self._timer = self._loop.call_later(options.health, self._probe)
+            return
+        left = self._batches[0][1] - monotonic()
+        if left > 0:
+            self._doubt = False
+            self._watch(left)
+        elif not self._doubt:
+            # This loop may have been held up, and the replies lie in the socket: read, then judge.
+            self._doubt = True
+            self._watch(min(_GRACE, options.budget / 2))
         else:
-            self._timer = self._loop.call_later(self._health, self._probe)
+            self.abort(f"no answer within {options.budget:g} s")
 
     def _probe(self) -> None:
         self._timer = None
-        if not self.lost and not self.waiting:
-            # Its deadline is the batch's; an idle NAT cut shows here and not at the next caller.
-            self.send(pack(("PING",))).add_done_callback(_seen)
-        elif not self.lost:
-            self._arm(self._budget / 8)
+        if not self.lost and not self.retired:
+            # Its deadline is its write's; an idle NAT cut shows here and not at the next caller.
+            self.send(_PING).add_done_callback(_seen)
 
     # -- the transport
 
@@ -182,10 +249,14 @@ class Link(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._paused = True
+        self.open = False
 
     def resume_writing(self) -> None:
         self._paused = False
         self._flush()
+        self._reopen()
+        if self.room is not None:
+            self.room()
 
     def eof_received(self) -> bool:
         self._end("the server closed the connection")
@@ -194,49 +265,63 @@ class Link(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(str(exc) if exc else "the connection was closed")
         self._transport = None
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def retire(self, reason: str) -> None:
+        """Take no more requests, and end when what was written is answered."""
+        if self.lost or self.retired:
+            return
+        self.retired = reason
+        self.open = False
+        for _ in range(len(self._out)):
+            future = self.waiting.pop()
+            if not future.done():
+                future.set_exception(unsent(reason))
+        self._out.clear()
+        self._on_lost(self, reason, 0)
 
     def abort(self, reason: str) -> None:
-        """End the link at once."""
+        """End the link at once; what is unanswered becomes ``OutcomeUnknown``."""
         self._end(reason)
         if self._transport is not None:
             self._transport.abort()
 
-    def close(self) -> None:
-        """End the link; what is unanswered becomes ``OutcomeUnknown``."""
-        self._end("the client was closed")
+    async def wait_closed(self) -> None:
+        """Return when the socket of a link that ended is closed."""
         if self._transport is not None:
-            self._transport.close()
+            if self._gone is None:
+                self._gone = self._loop.create_future()
+            await asyncio.shield(self._gone)
 
     def forget(self) -> None:
-        """Drop everything without touching the event loop, which is closed or another process's."""
+        """Drop everything without the event loop, which is closed or another process's."""
         self.lost = self.lost or "its event loop is gone"
-        self._transport = None
-        self._timer = None
+        self.open = False
+        if self._transport is not None and self._pid != os.getpid():
+            _of_parents.append(self._transport)
+        self._transport = self._timer = None
         self.waiting.clear()
 
     def _end(self, reason: str) -> None:
         if self.lost:
             return
         self.lost = reason
+        self.open = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting, unsent = self.waiting, len(self._out)
+        waiting = self.waiting
+        unanswered = len(waiting) - len(self._out)
         self._out.clear()
-        unanswered = len(waiting) - unsent
-        for number, future in enumerate(waiting):
-            if future.done():
-                continue
-            if number < unanswered:
-                future.set_exception(
-                    OutcomeUnknown(f"the reply was lost ({reason}): the request was applied once or not at all")
-                )
-            else:
-                future.set_exception(Unavailable(f"the connection ended before the request was sent: {reason}"))
-        waiting.clear()
         self._batches.clear()
         self.pending_bytes = 0
-        self._on_lost(self, reason, unanswered)
+        for number, future in enumerate(waiting):
+            if not future.done():
+                future.set_exception(lost(reason) if number < unanswered else unsent(reason))
+        waiting.clear()
+        if not self.retired:
+            self._on_lost(self, reason, unanswered)
         if self.room is not None:
             self.room()
 
@@ -248,7 +333,7 @@ def _seen(future: asyncio.Future[Any]) -> None:
 
 
 async def connect(
-    address: Address, *, budget: float, health: float, on_lost: Callable[[Link, str, int], None]
+    address: Address, options: WireOptions, on_lost: Callable[[Link, str, int], None]
 ) -> Link:
     """Open a connection and greet the server; bounded by the caller.
 
@@ -258,26 +343,31 @@ async def connect(
     loop = asyncio.get_running_loop()
 
     def make() -> Link:
-        return Link(loop, budget=budget, health=health, on_lost=on_lost)
+        return Link(loop, str(address), options, on_lost)
 
     try:
         if address.path:
-            _, link = await loop.create_unix_connection(make, address.path)
+            transport, link = await loop.create_unix_connection(make, address.path)
         else:
-            name = address.host if address.tls else None
-            _, link = await loop.create_connection(
-                make, address.host, address.port, ssl=address.tls, server_hostname=name
+            transport, link = await loop.create_connection(
+                make,
+                address.host,
+                address.port,
+                ssl=address.tls,
+                server_hostname=address.host if address.tls else None,
             )
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise Unavailable(f"no server answers at {address}: {error}. Nothing was sent") from error
     try:
-        assert link._transport is not None
-        sock = link._transport.get_extra_info("socket")
-        if isinstance(sock, (socket.socket, asyncio.trsock.TransportSocket)) and not address.path:
-            tune(sock)  # type: ignore[arg-type]
+        if not address.path:
+            # A twin of the descriptor: uvloop does not let its own be tuned.
+            number = os.dup(transport.get_extra_info("socket").fileno())
+            with socket.socket(fileno=number) as twin:
+                tune(twin)
         link.info = await _greet(link, address)
     except BaseException:
         link.abort("the handshake failed")
+        await link.wait_closed()
         raise
     return link
 
@@ -288,8 +378,10 @@ async def _greet(link: Link, address: Address) -> ServerInfo:
     while True:
         try:
             reply: Any = await link.send(pack(words))
-        except OutcomeUnknown as error:
-            raise Unavailable(f"{address} ended the connection during the handshake: {link.lost}") from error
+        except (OutcomeUnknown, Unavailable) as error:
+            raise Unavailable(
+                f"{address} ended the connection during the handshake: {link.lost}"
+            ) from error
         except Exception as error:
             reply = error
         try:

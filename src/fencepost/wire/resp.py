@@ -14,7 +14,7 @@ BULK_BYTES: Final = 64 * 1024
 
 
 class NotPrimary(ServerError):
-    """READONLY: the server became a replica; STALELINK: one of our scripts saw that it was one meanwhile.
+    """READONLY: the server became a replica; STALELINK: a script of ours saw that it was one.
 
     Nothing was applied; reconnect, and greet whoever is there now.
     """
@@ -25,7 +25,8 @@ class NotReady(ServerError):
 
 
 _NOT_READY: Final = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN")
-# Redis 6.2 wraps an error that a script met: "ERR Error running script (…): @user_script:3: -READONLY You …"
+# Redis 6.2 wraps an error that a script met:
+# "ERR Error running script (…): @user_script:3: -READONLY You …"
 _WRAPPED: Final = re.compile(r"^ERR Error running script .*?@user_script: ?\d+: -?(?=[A-Z]+ )")
 
 
@@ -46,9 +47,7 @@ def error_of(text: str) -> Exception:
 
 def make_reader() -> Any:
     """A parser whose error replies are exceptions (returned, not raised)."""
-    return hiredis.Reader(
-        protocolError=ConnectionError, replyError=error_of, notEnoughData=NOTHING
-    )
+    return hiredis.Reader(protocolError=ConnectionError, replyError=error_of, notEnoughData=NOTHING)
 
 
 class _Nothing:
@@ -61,11 +60,17 @@ Push: Final = hiredis.PushNotification
 
 # Words that change the connection for everybody on it, or block it: refused on a shared link.
 _NOT_SHARED: Final = frozenset(
-    "AUTH HELLO RESET QUIT SELECT MULTI EXEC DISCARD WATCH UNWATCH MONITOR SYNC PSYNC READONLY READWRITE ASKING "
-    "SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE "
-    "BLPOP BRPOP BLMOVE BRPOPLPUSH BLMPOP BZPOPMIN BZPOPMAX BZMPOP WAIT WAITAOF".split()
+    (
+        *("AUTH", "HELLO", "RESET", "QUIT", "SELECT", "MONITOR", "SYNC", "PSYNC"),
+        *("MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "READONLY", "READWRITE", "ASKING"),
+        *("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"),
+        *("BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP", "BZPOPMIN", "BZPOPMAX", "BZMPOP"),
+        *("WAIT", "WAITAOF", "SHUTDOWN"),
+    )
 )
-_NOT_SHARED_CLIENT: Final = frozenset("REPLY TRACKING CACHING SETNAME SETINFO NO-EVICT NO-TOUCH".split())
+_NOT_SHARED_CLIENT: Final = frozenset(
+    ("REPLY", "TRACKING", "CACHING", "SETNAME", "SETINFO", "NO-EVICT", "NO-TOUCH", "CAPA")
+)
 
 
 def why_not_shared(words: tuple[Any, ...]) -> str:
@@ -74,7 +79,8 @@ def why_not_shared(words: tuple[Any, ...]) -> str:
     verb = parts[0].upper() if parts else ""
     if not verb:
         return "a command needs at least its name"
-    if verb in _NOT_SHARED or (verb == "CLIENT" and len(parts) > 1 and parts[1].upper() in _NOT_SHARED_CLIENT):
+    second = parts[1].upper() if len(parts) > 1 else ""
+    if verb in _NOT_SHARED or (verb == "CLIENT" and second in _NOT_SHARED_CLIENT):
         return f"{verb} changes or blocks the connection that all callers share"
     if verb in ("XREAD", "XREADGROUP") and any(p.upper() == "BLOCK" for p in parts):
         return f"{verb} with BLOCK would block the connection that all callers share"

@@ -218,7 +218,7 @@ def open_connection(address: Address, budget: float, within: float) -> Connectio
     deadline = monotonic() + within
     try:
         sock = _connect(address, within)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise Unavailable(f"no server answers at {address}: {error}. Nothing was sent") from error
     try:
         connection = Connection(sock, str(address), budget)
