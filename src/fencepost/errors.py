@@ -1,18 +1,18 @@
 """Every error fencepost raises: yes, no and *unknown* are different types.
 
-    FencepostError
-    ├── Unavailable          not sent, or refused whole: nothing was applied
-    │   └── ClientClosed     the client was closed before the call
-    ├── OutcomeUnknown       sent, and the reply was lost: it may have been applied, once
-    ├── Overloaded           refused at the door to protect what is behind it (retry_after)
-    ├── WaitTimeout          a bounded wait ended (also a TimeoutError)
-    ├── LeaseLost            the lease ended before the work did
-    ├── RefreshRejected      a late writer was refused (reason)
-    ├── UnknownItem          no such item at the source (also a LookupError)
-    ├── Refused              bad input or configuration, nothing was changed (also a ValueError)
-    │   └── ConfigMismatch   another process set this up differently
-    └── ServerError          the server answered with an error (code)
-        └── ScriptMissing    the server does not have the script (handled inside)
+FencepostError
+├── Unavailable          not sent, or refused whole: nothing was applied
+│   └── ClientClosed     the client was closed before the call
+├── OutcomeUnknown       sent, and the reply was lost: it may have been applied, once
+├── Overloaded           refused at the door to protect what is behind it (retry_after)
+├── WaitTimeout          a bounded wait ended (also a TimeoutError)
+├── LeaseLost            the lease ended before the work did
+├── RefreshRejected      a late writer was refused (reason)
+├── UnknownItem          no such item at the source (also a LookupError)
+├── Refused              bad input or configuration, nothing was changed (also a ValueError)
+│   └── ConfigMismatch   another process set this up differently
+└── ServerError          the server answered with an error (code)
+    └── ScriptMissing    the server does not have the script (handled inside)
 """
 
 from __future__ import annotations

@@ -68,8 +68,12 @@ def bounded(part: str) -> str:
         Refused: It is empty, not text, or longer than ``MAX_ID_BYTES``.
     """
     escaped = escape(part)
-    if len(escaped) > MAX_ID_BYTES or (not escaped.isascii() and len(escaped.encode()) > MAX_ID_BYTES):
-        raise Refused(f"an id has at most {MAX_ID_BYTES} bytes, got {len(escaped.encode())}: {part[:40]!r}…")
+    if len(escaped) > MAX_ID_BYTES or (
+        not escaped.isascii() and len(escaped.encode()) > MAX_ID_BYTES
+    ):
+        raise Refused(
+            f"an id has at most {MAX_ID_BYTES} bytes, got {len(escaped.encode())}: {part[:40]!r}…"
+        )
     return escaped
 
 

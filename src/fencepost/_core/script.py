@@ -140,7 +140,9 @@ class Call(Generic[T]):
         self.stamped = stamped
         self.only = only
 
-    def words(self, identity: str = "", flagged: bool = True, whole: bool = False) -> tuple[Any, ...]:
+    def words(
+        self, identity: str = "", flagged: bool = True, whole: bool = False
+    ) -> tuple[Any, ...]:
         """The command as it goes over the wire.
 
         Args:
@@ -203,7 +205,9 @@ class Script(Generic[T]):
         object.__setattr__(self, "flagged_sha", _sha(flagged))
         object.__setattr__(self, "_counts", (*counts, "server" in argv))
 
-    def __call__(self, keys: Sequence[str], args: Sequence[Word | _Server] = (), only: str = "") -> Call[T]:
+    def __call__(
+        self, keys: Sequence[str], args: Sequence[Word | _Server] = (), only: str = ""
+    ) -> Call[T]:
         """Make a call of this script; ``only`` is the server it is meant for.
 
         Raises:

@@ -16,9 +16,9 @@ from fencepost._core.port import Port, run_sync
 from fencepost.errors import Refused, UnknownItem
 from fencepost.likes import lists, lives, protocol
 from fencepost.likes.flusher import FlushStats, drain_all, flush_forever
+from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.protocol import Known, LikeResult, LikeStatus, Shard
-from fencepost.likes.lists import Page
 from fencepost.likes.store import Id, LikeStore, Place
 
 if TYPE_CHECKING:
@@ -40,7 +40,12 @@ class _Likes:
     """What both faces share: where an item lives, and what is known of its shard."""
 
     def __init__(
-        self, client: AsyncClient | Client, name: str, *, store: LikeStore, options: LikeOptions | None
+        self,
+        client: AsyncClient | Client,
+        name: str,
+        *,
+        store: LikeStore,
+        options: LikeOptions | None,
     ) -> None:
         self.name = name
         self.options = options or LikeOptions()
@@ -93,15 +98,21 @@ class _Likes:
         )
         return result
 
-    async def _status_many(self, io: Port, items: Iterable[ItemT], user: Any) -> dict[ItemT, LikeStatus]:
+    async def _status_many(
+        self, io: Port, items: Iterable[ItemT], user: Any
+    ) -> dict[ItemT, LikeStatus]:
         who = None if user is None else self._store.user_key(user)
         wanted = {item: self._find(item) for item in items}
         # What was never opened by this process, or belongs to a server that is gone, goes the slow way.
-        open_now = [(item, key, n, known) for item, (key, n) in wanted.items() if (known := self._known[n])]
+        open_now = [
+            (item, key, n, known) for item, (key, n) in wanted.items() if (known := self._known[n])
+        ]
         found: dict[ItemT, LikeStatus] = {}
         missing: set[ItemT] = set()
         try:
-            replies = await io.all([protocol.peek(self._shards[n], known, key, who) for _, key, n, known in open_now])
+            replies = await io.all(
+                [protocol.peek(self._shards[n], known, key, who) for _, key, n, known in open_now]
+            )
         except protocol.OtherServer:
             replies = []
         for (item, key, _, known), fields in zip(open_now, replies, strict=False):
@@ -122,7 +133,9 @@ class _Likes:
 
     async def _likers(self, io: Port, item: Any, limit: int, after: str | None) -> Page[Id]:
         key, number = self._find(item)
-        return await lists.likers(io, self._shards[number], key, limit, lists.read_cursor(after, limit))
+        return await lists.likers(
+            io, self._shards[number], key, limit, lists.read_cursor(after, limit)
+        )
 
     async def _liked_by(self, io: Port, user: Any, limit: int, after: str | None) -> Page[Id]:
         cursor = lists.read_cursor(after, limit)
@@ -132,7 +145,9 @@ class _Likes:
         hinted: list[str] = []
         if after is None and self.options.hints:
             hinted = await lists.hinted(io, self._hint(who), limit)
-        candidates = list(dict.fromkeys([*map(self._store.item_id, hinted), *(row.id for row in page)]))
+        candidates = list(
+            dict.fromkeys([*map(self._store.item_id, hinted), *(row.id for row in page)])
+        )
         statuses = await self._status_many(io, candidates, user)
         liked = [item for item in candidates if item in statuses and statuses[item].liked]
         return Page(liked, lists.write_cursor(page[-1]) if len(rows) > limit else None)
@@ -142,7 +157,9 @@ class _Likes:
 
     async def _forget_item(self, io: Port, item: Any, remove: Callable[[], Any] | None) -> None:
         key, number = self._find(item)
-        self._known[number] = await lives.forget_item(io, self._shards[number], self._known[number], key, remove)
+        self._known[number] = await lives.forget_item(
+            io, self._shards[number], self._known[number], key, remove
+        )
 
     async def _forget_user(self, io: Port, user: Any) -> int:
         who = self._store.user_key(user)
@@ -165,7 +182,9 @@ class _Likes:
 
     async def _backlog(self, io: Port) -> Backlog:
         sizes = await io.all([commands.read("ZCARD", one.keys.due) for one in self._shards])
-        firsts = await io.all([commands.read("ZRANGE", one.keys.since, 0, 0, "WITHSCORES") for one in self._shards])
+        firsts = await io.all(
+            [commands.read("ZRANGE", one.keys.since, 0, 0, "WITHSCORES") for one in self._shards]
+        )
         seconds, micros = await io.run(commands.read("TIME"))
         now = int(seconds) + int(micros) / 1e6
         since = [float(_score(first)) / 1000 for first in firsts if first]
@@ -196,7 +215,12 @@ class AsyncLikes(_Likes):
     """
 
     def __init__(
-        self, client: AsyncClient, name: str, *, store: LikeStore, options: LikeOptions | None = None
+        self,
+        client: AsyncClient,
+        name: str,
+        *,
+        store: LikeStore,
+        options: LikeOptions | None = None,
     ) -> None:
         super().__init__(client, name, store=store, options=options)
         self._io = client.port
@@ -270,7 +294,9 @@ class AsyncLikes(_Likes):
         """
         return await self._likers(self._io, item, limit, after)
 
-    async def liked_by(self, user: int | str, limit: int = 50, after: str | None = None) -> Page[Id]:
+    async def liked_by(
+        self, user: int | str, limit: int = 50, after: str | None = None
+    ) -> Page[Id]:
         """What a user likes, the newest first; each is verified, so none is shown that is not liked.
 
         What is not in SQL yet is shown where a hint tells of it (``LikeOptions(hints=True)``), and
@@ -363,7 +389,9 @@ class Likes(_Likes):
         """See ``AsyncLikes.status``."""
         return run_sync(self._status(self._io, item, user))
 
-    def status_many(self, items: Iterable[ItemT], user: int | str | None = None) -> dict[ItemT, LikeStatus]:
+    def status_many(
+        self, items: Iterable[ItemT], user: int | str | None = None
+    ) -> dict[ItemT, LikeStatus]:
         """See ``AsyncLikes.status_many``."""
         return run_sync(self._status_many(self._io, items, user))
 

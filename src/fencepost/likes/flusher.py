@@ -31,7 +31,11 @@ class FlushStats:
 
 
 async def flush_forever(
-    io: Port, shards: Sequence[Shard], known: list[Known | None], stats: FlushStats, stopped: Callable[[], bool]
+    io: Port,
+    shards: Sequence[Shard],
+    known: list[Known | None],
+    stats: FlushStats,
+    stopped: Callable[[], bool],
 ) -> None:
     """Flush what is due in all shards until ``stopped()``; trouble is logged and waited out."""
     trouble = 0
@@ -50,7 +54,9 @@ async def flush_forever(
             if not due.items or stopped():
                 continue
             try:
-                report, known[number] = await flush_items(io, shards[number], known[number], due.items)
+                report, known[number] = await flush_items(
+                    io, shards[number], known[number], due.items
+                )
             except Exception as error:  # whatever one shard's rows do, the other shards go on
                 failed = True
                 _note(stats, error)
@@ -78,5 +84,9 @@ def _note(stats: FlushStats, error: Exception) -> None:
     stats.failures += 1
     words = f"{type(error).__name__}: {error}"
     if words != stats.last_failure:  # once a kind: an outage of hours is not a million lines
-        log.warning("a flush failed and will be tried again: %s", words, exc_info=not isinstance(error, FencepostError))
+        log.warning(
+            "a flush failed and will be tried again: %s",
+            words,
+            exc_info=not isinstance(error, FencepostError),
+        )
     stats.last_failure = words

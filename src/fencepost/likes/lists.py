@@ -28,7 +28,9 @@ from fencepost.likes.store import Cursor, Id, Like
 
 T = TypeVar("T")
 MAX_PAGE: Final = 1_000
-_OVERLAY: Final = 2_000  # changes of one item that a page looks at; a flush brings the rest within its delay
+_OVERLAY: Final = (
+    2_000  # changes of one item that a page looks at; a flush brings the rest within its delay
+)
 HINT_MS: Final = 60_000
 
 

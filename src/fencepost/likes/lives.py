@@ -17,7 +17,15 @@ from fencepost._core.port import OtherServer, Port
 from fencepost.errors import UnknownItem
 from fencepost.likes import scripts as s
 from fencepost.likes.options import milliseconds
-from fencepost.likes.protocol import Known, Shard, dirty_items, flush_items, gave_up, open_shard, set_like
+from fencepost.likes.protocol import (
+    Known,
+    Shard,
+    dirty_items,
+    flush_items,
+    gave_up,
+    open_shard,
+    set_like,
+)
 
 
 async def invalidate(io: Port, shard: Shard, item: str) -> None:
@@ -77,12 +85,16 @@ async def forget_pair(
     except UnknownItem:
         return False, known
     _, known = await flush_items(io, shard, known, (item,))
-    await io.run(shard.scripts.evict((shard.keys.header(item), shard.keys.journal(item)), (field_of(user),)))
+    await io.run(
+        shard.scripts.evict((shard.keys.header(item), shard.keys.journal(item)), (field_of(user),))
+    )
     return result.changed, known
 
 
 async def owed_by(io: Port, shard: Shard, user: str) -> list[str]:
     """Items of a shard for which the user has a change that is not in SQL yet."""
     items = await dirty_items(io, shard)
-    found = await io.all([commands.read("HEXISTS", shard.keys.journal(item), field_of(user)) for item in items])
+    found = await io.all(
+        [commands.read("HEXISTS", shard.keys.journal(item), field_of(user)) for item in items]
+    )
     return [item for item, there in zip(items, found, strict=True) if there]

@@ -67,7 +67,9 @@ class LikeOptions:
                 "an item that was just loaded would be evicted; raise pairs_max"
             )
         if self.max_age < self.ttl:
-            raise Refused(f"max_age {self.max_age} s is shorter than ttl {self.ttl} s; raise max_age")
+            raise Refused(
+                f"max_age {self.max_age} s is shorter than ttl {self.ttl} s; raise max_age"
+            )
 
 
 def milliseconds(seconds: float) -> int:

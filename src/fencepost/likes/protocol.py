@@ -39,7 +39,6 @@ from fencepost.likes import scripts as s
 from fencepost.likes.options import LikeOptions, milliseconds
 from fencepost.likes.store import Change, Committed, Id, ItemBatch, LikeStore, Place, Snapshot
 
-
 _EVICT_AT_ONCE: Final = 2_000
 
 
@@ -127,7 +126,9 @@ async def open_shard(io: Port, shard: Shard) -> Known | None:
     if not await io.call(shard.store.raise_epoch, shard.place, epoch, fresh):
         await io.sleep(0.02 + io.chance() * 0.08)  # somebody else is opening
         return None
-    answer = await io.run(shard.scripts.open((shard.keys.opening,), (seen.epoch, fresh, seen.server), seen.server))
+    answer = await io.run(
+        shard.scripts.open((shard.keys.opening,), (seen.epoch, fresh, seen.server), seen.server)
+    )
     if isinstance(answer, s.Other):
         return None
     if shard.hook.listener is not None:
@@ -210,7 +211,9 @@ async def status(
 def peek(shard: Shard, known: Known, item: str, user: str | None) -> Call[list[str | None]]:
     """The call that reads one item's header for one user; no script."""
     who = () if user is None else (field_of(user),)
-    return commands.hmget(shard.keys.header(item), "#e", "#n", "#gone", "#full", *who, only=known.server)
+    return commands.hmget(
+        shard.keys.header(item), "#e", "#n", "#gone", "#full", *who, only=known.server
+    )
 
 
 def read_header(fields: list[str | None], known: Known, item: str) -> LikeStatus | None:
@@ -285,7 +288,9 @@ async def load(io: Port, shard: Shard, known: Known, item: str, user: str | None
             shard.scripts.fill(
                 (keys.opening, keys.header(item), keys.journal(item), keys.tokens(item)),
                 (
-                    str(snapshot.epoch),  # of the snapshot, not of the caller: an older reading fills nothing
+                    str(
+                        snapshot.epoch
+                    ),  # of the snapshot, not of the caller: an older reading fills nothing
                     known.server,
                     begun.token,
                     begun.field,
@@ -323,7 +328,11 @@ async def evict_over(io: Port, shard: Shard, item: str, fields: int) -> None:
     surplus = min(fields - shard.options.pairs_max, _EVICT_AT_ONCE)
     header = shard.keys.header(item)
     some = await io.run(commands.read("HRANDFIELD", header, surplus))
-    await io.run(shard.scripts.evict((header, shard.keys.journal(item)), [one.decode() for one in some or ()]))
+    await io.run(
+        shard.scripts.evict(
+            (header, shard.keys.journal(item)), [one.decode() for one in some or ()]
+        )
+    )
 
 
 def what_to_fill(
@@ -361,7 +370,13 @@ async def flush_items(
             claimed = await io.run(
                 shard.scripts.claim(
                     (keys.opening, keys.due, *map(keys.journal, items)),
-                    (known.epoch, known.server, milliseconds(options.claim_time), options.batch_changes, *items),
+                    (
+                        known.epoch,
+                        known.server,
+                        milliseconds(options.claim_time),
+                        options.batch_changes,
+                        *items,
+                    ),
                     known.server,
                 )
             )
@@ -371,10 +386,15 @@ async def flush_items(
         if isinstance(claimed, s.Closed):
             known = None
             continue
-        batches = [read_batch(shard.store, item, one) for item, one in zip(items, claimed.journals, strict=True)]
+        batches = [
+            read_batch(shard.store, item, one)
+            for item, one in zip(items, claimed.journals, strict=True)
+        ]
         done = Committed()
         if any(batch.changes for batch in batches):
-            done = await io.call(shard.store.commit, shard.place, int(known.epoch), claimed.fence, batches)
+            done = await io.call(
+                shard.store.commit, shard.place, int(known.epoch), claimed.fence, batches
+            )
         if done.refused:
             if shard.hook.listener is not None:
                 shard.hook.listener(FlushRefused(shard.name, shard.place.shard, done.refused))
@@ -395,7 +415,9 @@ async def flush_items(
                     await evict_over(io, shard, item, ack.fields)
         except OtherServer:
             known = None  # committed all the same; the next flush finds it done
-        report = FlushReport(sum(len(one.entries) for one in claimed.journals), done.changed, len(orphans))
+        report = FlushReport(
+            sum(len(one.entries) for one in claimed.journals), done.changed, len(orphans)
+        )
         if shard.hook.listener is not None:
             shard.hook.listener(
                 Flushed(
@@ -428,7 +450,14 @@ def acknowledge(
     """The call that removes what was committed of one item."""
     keys, options = shard.keys, shard.options
     return shard.scripts.ack(
-        (keys.opening, keys.header(item), keys.journal(item), keys.due, keys.since, keys.tokens(item)),
+        (
+            keys.opening,
+            keys.header(item),
+            keys.journal(item),
+            keys.due,
+            keys.since,
+            keys.tokens(item),
+        ),
         (
             known.epoch,
             known.server,
@@ -467,7 +496,9 @@ async def dirty_items(io: Port, shard: Shard, limit: int = 1000) -> list[str]:
     return [item.decode() for item in reply]
 
 
-async def drain(io: Port, shard: Shard, known: Known | None, until: float) -> tuple[int, Known | None]:
+async def drain(
+    io: Port, shard: Shard, known: Known | None, until: float
+) -> tuple[int, Known | None]:
     """Flush a shard until its journal is empty or ``io.now()`` passes ``until``.
 
     Returns:
@@ -478,7 +509,9 @@ async def drain(io: Port, shard: Shard, known: Known | None, until: float) -> tu
             return len(items), known
         for start in range(0, len(items), shard.options.batch_items):
             try:
-                _, known = await flush_items(io, shard, known, items[start : start + shard.options.batch_items])
+                _, known = await flush_items(
+                    io, shard, known, items[start : start + shard.options.batch_items]
+                )
             except (Unavailable, Overloaded):
                 await io.sleep(0.05 + io.chance() * 0.05)
             if io.now() >= until:

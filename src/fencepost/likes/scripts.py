@@ -169,7 +169,9 @@ def _claim(reply: list[Any]) -> Any:
     journals = []
     for whole, *flat in reply[3:]:
         words = [word.decode() for word in flat]
-        journals.append(Journal(bool(whole), tuple(sorted(zip(words[::2], words[1::2], strict=True)))))
+        journals.append(
+            Journal(bool(whole), tuple(sorted(zip(words[::2], words[1::2], strict=True))))
+        )
     return Claimed(reply[1], reply[2], tuple(journals))
 
 

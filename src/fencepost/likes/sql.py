@@ -63,7 +63,9 @@ class _Statements:
     ) -> None:
         for name in filter(None, (like_item, like_user, liked_at)):
             if name not in likes.c:
-                raise Refused(f"the table {likes.name!r} has no column {name!r}; it has {', '.join(likes.c.keys())}")
+                raise Refused(
+                    f"the table {likes.name!r} has no column {name!r}; it has {', '.join(likes.c.keys())}"
+                )
         self._item, self._count, self._likes = item, count, likes
         self._items: Table = item.table
         self._like_item, self._like_user = likes.c[like_item], likes.c[like_user]
@@ -103,26 +105,47 @@ class _Statements:
             return Snapshot(epoch, None, None, False)
         of_item = self._like_item == item
         if count <= full_max:
-            rows = connection.execute(select(self._like_user).where(of_item).limit(full_max + 1)).scalars().all()
+            rows = (
+                connection.execute(select(self._like_user).where(of_item).limit(full_max + 1))
+                .scalars()
+                .all()
+            )
             if len(rows) <= full_max:
                 return Snapshot(epoch, count, tuple(rows), user in rows)
         liked = user is not None and (
-            connection.execute(select(self._like_user).where(of_item, self._like_user == user)).first() is not None
+            connection.execute(
+                select(self._like_user).where(of_item, self._like_user == user)
+            ).first()
+            is not None
         )
         return Snapshot(epoch, count, None, liked)
 
-    def _likers(self, connection: Connection, item: Id, limit: int, after: Cursor | None) -> list[Like]:
+    def _likers(
+        self, connection: Connection, item: Id, limit: int, after: Cursor | None
+    ) -> list[Like]:
         return self._page(connection, self._like_user, self._like_item == item, limit, after)
 
-    def _liked_by(self, connection: Connection, user: Id, limit: int, after: Cursor | None) -> list[Like]:
+    def _liked_by(
+        self, connection: Connection, user: Id, limit: int, after: Cursor | None
+    ) -> list[Like]:
         return self._page(connection, self._like_item, self._like_user == user, limit, after)
 
     def _page(
-        self, connection: Connection, what: Column[Any], where: ColumnElement[bool], limit: int, after: Cursor | None
+        self,
+        connection: Connection,
+        what: Column[Any],
+        where: ColumnElement[bool],
+        limit: int,
+        after: Cursor | None,
     ) -> list[Like]:
         at = self._liked_at
         order = [what.desc()] if at is None else [at.desc(), what.desc()]
-        query = select(what, literal(None) if at is None else at).where(where).order_by(*order).limit(limit)
+        query = (
+            select(what, literal(None) if at is None else at)
+            .where(where)
+            .order_by(*order)
+            .limit(limit)
+        )
         if after is not None:
             below = what < after.id
             if at is not None:
@@ -137,22 +160,33 @@ class _Statements:
         return gone
 
     def _commit(
-        self, connection: Connection, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
+        self,
+        connection: Connection,
+        place: Place,
+        epoch: int,
+        fence: int,
+        batches: Sequence[ItemBatch],
     ) -> Committed:
         scope = _scope(place)
         # First of all: it decides whether we may, and it makes every other flusher of the shard wait.
         if refused := fencing.advance(connection, scope, epoch, fence):
             return Committed(refused=refused)
-        batches = sorted(batches, key=lambda batch: batch.item)  # all lock in one order: no deadlock
+        batches = sorted(
+            batches, key=lambda batch: batch.item
+        )  # all lock in one order: no deadlock
         # The items' rows are locked before their likes are read, so that each delta is exact.
         ids = [batch.item for batch in batches]
-        locked = select(self._item).where(self._item.in_(ids)).order_by(self._item).with_for_update()
+        locked = (
+            select(self._item).where(self._item.in_(ids)).order_by(self._item).with_for_update()
+        )
         there = set(connection.execute(locked).scalars())
         orphans = tuple(batch.item for batch in batches if batch.item not in there)
         batches = [batch for batch in batches if batch.item in there]
         gone_past = self._versions(connection, scope, (batch.item for batch in batches))
         fresh = {
-            batch.item: [one for one in batch.changes if one.version > gone_past.get(batch.item, (0, 0))]
+            batch.item: [
+                one for one in batch.changes if one.version > gone_past.get(batch.item, (0, 0))
+            ]
             for batch in batches
         }
         changed = self._apply(connection, fresh)
@@ -160,7 +194,9 @@ class _Statements:
         asked = sum(len(batch.changes) for batch in batches)
         return Committed("", changed, asked - sum(map(len, fresh.values())), orphans)
 
-    def _versions(self, connection: Connection, scope: str, items: Iterable[Id]) -> dict[Id, tuple[int, int]]:
+    def _versions(
+        self, connection: Connection, scope: str, items: Iterable[Id]
+    ) -> dict[Id, tuple[int, int]]:
         keys = [self.item_key(item) for item in items]
         rows = connection.execute(
             select(versions.c.item, versions.c.epoch, versions.c.seq).where(
@@ -176,7 +212,9 @@ class _Statements:
         for start in range(0, len(pairs), _PAIRS_AT_ONCE):
             some = pairs[start : start + _PAIRS_AT_ONCE]
             found = connection.execute(
-                select(self._like_item, self._like_user).where(tuple_(self._like_item, self._like_user).in_(some))
+                select(self._like_item, self._like_user).where(
+                    tuple_(self._like_item, self._like_user).in_(some)
+                )
             )
             there.update((item, user) for item, user in found)
         added, removed, moved = [], [], []
@@ -195,16 +233,23 @@ class _Statements:
             if delta:
                 moved.append({"p_item": item, "p_delta": delta})
         if added:
-            columns = {self._like_item.name: bindparam("p_item"), self._like_user.name: bindparam("p_user")}
+            columns = {
+                self._like_item.name: bindparam("p_item"),
+                self._like_user.name: bindparam("p_user"),
+            }
             if self._liked_at is not None:
                 columns[self._liked_at.name] = bindparam("p_at", type_=self._liked_at.type)
             connection.execute(insert(self._likes).values(columns), added)
         if removed:
-            which = and_(self._like_item == bindparam("p_item"), self._like_user == bindparam("p_user"))
+            which = and_(
+                self._like_item == bindparam("p_item"), self._like_user == bindparam("p_user")
+            )
             connection.execute(delete(self._likes).where(which), removed)
         if moved:
             count = {self._count.name: self._count + bindparam("p_delta")}
-            connection.execute(update(self._items).where(self._item == bindparam("p_item")).values(count), moved)
+            connection.execute(
+                update(self._items).where(self._item == bindparam("p_item")).values(count), moved
+            )
         return len(added) + len(removed)
 
     def _remember(
@@ -220,7 +265,12 @@ class _Statements:
             newest = max((one.version for one in batch.changes), default=(0, 0))
             if batch.whole and newest > gone_past.get(batch.item, (0, 0)):
                 rows.append(
-                    {"scope": scope, "item": self.item_key(batch.item), "epoch": newest[0], "seq": newest[1]}
+                    {
+                        "scope": scope,
+                        "item": self.item_key(batch.item),
+                        "epoch": newest[0],
+                        "seq": newest[1],
+                    }
                 )
         if rows:
             connection.execute(
@@ -259,7 +309,9 @@ class SqlLikes(_Statements):
         return transact(self.engine, lambda c: self._raise_epoch(c, place, seen, epoch), write=True)
 
     def snapshot(self, place: Place, item: Id, user: Id | None, full_max: int) -> Snapshot:
-        return transact(self.engine, lambda c: self._snapshot(c, place, item, user, full_max), write=False)
+        return transact(
+            self.engine, lambda c: self._snapshot(c, place, item, user, full_max), write=False
+        )
 
     def likers(self, item: Id, limit: int, after: Cursor | None) -> list[Like]:
         return transact(self.engine, lambda c: self._likers(c, item, limit, after), write=False)
@@ -270,8 +322,12 @@ class SqlLikes(_Statements):
     def remove_item(self, place: Place, item: Id) -> int:
         return transact(self.engine, lambda c: self._remove_item(c, place, item), write=True)
 
-    def commit(self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]) -> Committed:
-        return transact(self.engine, lambda c: self._commit(c, place, epoch, fence, batches), write=True)
+    def commit(
+        self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
+    ) -> Committed:
+        return transact(
+            self.engine, lambda c: self._commit(c, place, epoch, fence, batches), write=True
+        )
 
 
 class AsyncSqlLikes(_Statements):
@@ -290,7 +346,9 @@ class AsyncSqlLikes(_Statements):
         return await transact_async(self.engine, lambda c: self._epoch(c, place), write=True)
 
     async def raise_epoch(self, place: Place, seen: int, epoch: int) -> bool:
-        return await transact_async(self.engine, lambda c: self._raise_epoch(c, place, seen, epoch), write=True)
+        return await transact_async(
+            self.engine, lambda c: self._raise_epoch(c, place, seen, epoch), write=True
+        )
 
     async def snapshot(self, place: Place, item: Id, user: Id | None, full_max: int) -> Snapshot:
         return await transact_async(
@@ -298,15 +356,23 @@ class AsyncSqlLikes(_Statements):
         )
 
     async def likers(self, item: Id, limit: int, after: Cursor | None) -> list[Like]:
-        return await transact_async(self.engine, lambda c: self._likers(c, item, limit, after), write=False)
+        return await transact_async(
+            self.engine, lambda c: self._likers(c, item, limit, after), write=False
+        )
 
     async def liked_by(self, user: Id, limit: int, after: Cursor | None) -> list[Like]:
-        return await transact_async(self.engine, lambda c: self._liked_by(c, user, limit, after), write=False)
+        return await transact_async(
+            self.engine, lambda c: self._liked_by(c, user, limit, after), write=False
+        )
 
     async def remove_item(self, place: Place, item: Id) -> int:
-        return await transact_async(self.engine, lambda c: self._remove_item(c, place, item), write=True)
+        return await transact_async(
+            self.engine, lambda c: self._remove_item(c, place, item), write=True
+        )
 
-    async def commit(self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]) -> Committed:
+    async def commit(
+        self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
+    ) -> Committed:
         return await transact_async(
             self.engine, lambda c: self._commit(c, place, epoch, fence, batches), write=True
         )
@@ -326,7 +392,9 @@ def _micros(moment: datetime.datetime | None) -> int:
     """A time as whole microseconds; what a database gives without a zone is UTC."""
     if moment is None:
         return 0
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)) - _DAWN) // _MICROSECOND
+    return (
+        (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)) - _DAWN
+    ) // _MICROSECOND
 
 
 def _time(micros: int, column: Column[Any]) -> datetime.datetime:
@@ -351,7 +419,9 @@ def _id_type(column: Column[Any]) -> type[int] | type[str]:
 
 def _key(value: Any, kind: type[int] | type[str], what: str) -> str:
     if type(value) is not kind:
-        raise Refused(f"{what} of this store is {kind.__name__}, got {type(value).__name__} {value!r}")
+        raise Refused(
+            f"{what} of this store is {kind.__name__}, got {type(value).__name__} {value!r}"
+        )
     if isinstance(value, int):
         if not -_INT64 <= value < _INT64:
             raise Refused(f"{what} is a 64-bit number, got {value!r}")

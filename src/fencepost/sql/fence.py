@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, String, Table, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from fencepost.errors import ConfigMismatch, Refused
@@ -77,7 +87,9 @@ def raise_epoch(connection: Connection, scope: str, seen: int, epoch: int) -> bo
     row = {"scope": scope, "epoch": 0, "fence": 0, "shards": 0}
     connection.execute(insert_ignoring(connection, fences).values(row))
     raised = connection.execute(
-        update(fences).where(fences.c.scope == scope, fences.c.epoch == seen).values(epoch=epoch, fence=0)
+        update(fences)
+        .where(fences.c.scope == scope, fences.c.epoch == seen)
+        .values(epoch=epoch, fence=0)
     )
     return raised.rowcount == 1
 

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, TimeoutError as PoolTimeout
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fencepost.errors import OutcomeUnknown, Unavailable
@@ -77,7 +78,9 @@ def _within(connection: Connection, work: Work[T], write: bool) -> T:
     try:
         commit()
     except DBAPIError as error:
-        raise OutcomeUnknown(f"the reply to COMMIT was lost: it was applied once or not at all: {error.orig}") from error
+        raise OutcomeUnknown(
+            f"the reply to COMMIT was lost: it was applied once or not at all: {error.orig}"
+        ) from error
     return result
 
 

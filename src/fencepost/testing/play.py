@@ -79,7 +79,9 @@ class Play:
             label, _, fault = rest.partition("!")
             part = self._parts.get(name)
             if part is None:
-                raise PlayError(f"{word}: there is no actor {name!r}; there are {', '.join(self._parts)}")
+                raise PlayError(
+                    f"{word}: there is no actor {name!r}; there are {', '.join(self._parts)}"
+                )
             if label == "crash":
                 part.work.close()
                 part.step, part.ended = None, True
@@ -90,7 +92,9 @@ class Play:
             if label == "*":
                 continue
             if part.step is None:
-                raise PlayError(f"{word}: {name} has ended ({part.error or part.result!r}); told: {self}")
+                raise PlayError(
+                    f"{word}: {name} has ended ({part.error or part.result!r}); told: {self}"
+                )
             if part.step.label != label:
                 raise PlayError(f"{word}: {name} waits at {part.step.label!r}; told: {self}")
             self._take(part, part.step, fault)
@@ -139,7 +143,9 @@ class Play:
         """
         part = self._parts[actor]
         if not part.ended:
-            raise PlayError(f"{actor} has not ended, it waits at {self.waits_at(actor)!r}; told: {self}")
+            raise PlayError(
+                f"{actor} has not ended, it waits at {self.waits_at(actor)!r}; told: {self}"
+            )
         if part.error is not None:
             raise part.error
         return part.result
