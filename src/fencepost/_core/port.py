@@ -33,7 +33,7 @@ class OtherServer(Unavailable):
 class Task(Protocol):
     """Work that was spawned beside a protocol."""
 
-    def cancel(self) -> None:
+    def cancel(self) -> Any:
         """Ask it to stop; it ends at its next step."""
 
 
@@ -75,7 +75,7 @@ class Port(Protocol):
         """Run a protocol beside this one."""
         ...
 
-    async def wait(self, task: Task) -> Any:
+    async def wait(self, task: Any) -> Any:
         """Wait for spawned work and return its result (or raise its error)."""
         ...
 

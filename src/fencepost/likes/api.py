@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencepost._core import commands, keys
-from fencepost._core.port import Port, run_sync
+from fencepost._core.port import OtherServer, Port, run_sync
 from fencepost.errors import Refused, UnknownItem
 from fencepost.likes import lists, lives, protocol
 from fencepost.likes.flusher import FlushStats, drain_all, flush_forever
@@ -113,7 +113,7 @@ class _Likes:
             replies = await io.all(
                 [protocol.peek(self._shards[n], known, key, who) for _, key, n, known in open_now]
             )
-        except protocol.OtherServer:
+        except OtherServer:
             replies = []
         for (item, key, _, known), fields in zip(open_now, replies, strict=False):
             try:

@@ -233,7 +233,7 @@ class _Statements:
             if delta:
                 moved.append({"p_item": item, "p_delta": delta})
         if added:
-            columns = {
+            columns: dict[str, Any] = {
                 self._like_item.name: bindparam("p_item"),
                 self._like_user.name: bindparam("p_user"),
             }
