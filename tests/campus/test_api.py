@@ -1,0 +1,436 @@
+"""The JSON API: what it says when it can, and what it says when it can't."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from sqlalchemy import create_engine, update
+from sqlalchemy.exc import OperationalError
+
+from campus.running import BASE, eventually, open_app
+from fencepost.campus.middleware import BODY_MAX
+from fencepost.campus.settings import Settings
+from fencepost.campus.tables import activities
+from fencepost.errors import OutcomeUnknown, Overloaded, Unavailable
+from support.servers import ServerProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NEW = {
+    "title": "Chess evening",
+    "place": "Café Turing",
+    "starts_at": "2026-03-01T18:30:00+01:00",
+    "capacity": 32,
+}
+
+
+class Broken:
+    """Stands in for a part whose every method fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*_: object, **__: object) -> Any:
+            raise self._error
+
+        return fail
+
+
+def campus(api: httpx.AsyncClient) -> Any:
+    return api.app.state.campus  # type: ignore[attr-defined]
+
+
+def check_problem(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json()
+    assert problem["type"] == f"/problems/{slug}"
+    assert problem["status"] == status
+    assert problem["title"]
+    assert problem["detail"]
+    assert "Traceback" not in answer.text
+    return problem
+
+
+async def make(api: httpx.AsyncClient, **fields: Any) -> int:
+    answer = await api.post("/api/activities", json=NEW | fields)
+    assert answer.status_code == 201, answer.text
+    return int(answer.json()["id"])
+
+
+# -- activities
+
+
+async def test_an_activity_is_made_and_found_where_location_says(api: httpx.AsyncClient) -> None:
+    answer = await api.post("/api/activities", json=NEW)
+    assert answer.status_code == 201
+    made = answer.json()
+    assert made["starts_at"] == "2026-03-01T17:30:00Z"
+    assert (made["title"], made["place"], made["capacity"]) == ("Chess evening", "Café Turing", 32)
+    assert made["like_count"] == 0
+    found = await api.get(answer.headers["location"])
+    assert found.json() == made
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("title", ""),
+        ("title", "   "),
+        ("title", "\u200b"),
+        ("title", "x" * 201),
+        ("title", "a\x00b"),
+        ("title", "evil \u202egnp.exe"),
+        ("title", 7),
+        ("place", None),
+        ("starts_at", "2026-03-01T18:30:00"),
+        ("starts_at", "tomorrow"),
+        ("starts_at", "0001-01-01T00:00:00+14:00"),
+        ("starts_at", 1_700_000_000),
+        ("capacity", 0),
+        ("capacity", 100_001),
+        ("capacity", True),
+        ("capacity", "12"),
+        ("capacity", 1.5),
+        ("colour", "red"),
+    ],
+)
+async def test_a_field_that_does_not_fit_is_named(
+    api: httpx.AsyncClient, field: str, value: object
+) -> None:
+    before = (await api.get("/api/activities")).json()
+    answer = await api.post("/api/activities", json=NEW | {field: value})
+    problem = check_problem(answer, 422, "invalid-input")
+    assert [each["field"] for each in problem["errors"]] == [field]
+    assert field in problem["detail"]
+    assert (await api.get("/api/activities")).json() == before
+
+
+async def test_all_that_is_wrong_is_told_at_once(api: httpx.AsyncClient) -> None:
+    problem = check_problem(await api.post("/api/activities", json={}), 422, "invalid-input")
+    named = {each["field"] for each in problem["errors"]}
+    assert named == {"title", "place", "starts_at", "capacity"}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b'{"title": NaN}', b"\xff\xfe", b"[" * 10_000, b'{"title": "\\ud800"}']
+)
+async def test_a_body_that_is_not_json_is_400(api: httpx.AsyncClient, body: bytes) -> None:
+    answer = await api.post(
+        "/api/activities", content=body, headers={"Content-Type": "application/json"}
+    )
+    check_problem(answer, 400, "bad-request")
+
+
+async def test_json_that_is_no_object_is_422(api: httpx.AsyncClient) -> None:
+    check_problem(await api.post("/api/activities", json=[NEW]), 422, "invalid-input")
+
+
+async def test_another_content_type_is_415(api: httpx.AsyncClient) -> None:
+    answer = await api.post("/api/activities", content=b"{}", headers={"Content-Type": "text/plain"})
+    check_problem(answer, 415, "unsupported-media-type")
+
+
+async def test_a_large_body_is_413_whether_or_not_its_length_is_said(
+    api: httpx.AsyncClient,
+) -> None:
+    before = (await api.get("/api/activities")).json()
+    said = await api.post("/api/activities", json=NEW | {"title": "x" * BODY_MAX})
+    check_problem(said, 413, "body-too-large")
+
+    async def chunks() -> Any:
+        for _ in range(20):
+            yield b" " * (BODY_MAX // 16)
+
+    unsaid = await api.post(
+        "/api/activities", content=chunks(), headers={"Content-Type": "application/json"}
+    )
+    check_problem(unsaid, 413, "body-too-large")
+    assert (await api.get("/api/activities")).json() == before
+
+
+async def test_pages_of_the_list_hold_each_activity_once_newest_first(
+    api: httpx.AsyncClient,
+) -> None:
+    for number in range(5):
+        await make(api, title=f"More {number}")
+    seen: list[int] = []
+    params: dict[str, Any] = {"limit": 4}
+    while True:
+        page = (await api.get("/api/activities", params=params)).json()
+        assert len(page["items"]) <= 4
+        seen += [item["id"] for item in page["items"]]
+        if page["next"] is None:
+            break
+        params["after"] = page["next"]
+    assert len(seen) == 12 + 5
+    assert seen == sorted(set(seen), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "field"),
+    [
+        ("/api/activities/abc", "id"),
+        ("/api/activities/0", "id"),
+        ("/api/activities/-1", "id"),
+        ("/api/activities/٣", "id"),
+        ("/api/activities/9223372036854775808", "id"),
+        (f"/api/activities/{'9' * 400}", "id"),
+        ("/api/activities?limit=0", "limit"),
+        ("/api/activities?limit=101", "limit"),
+        ("/api/activities?after=x", "after"),
+        ("/api/activities?user=", "user"),
+        (f"/api/activities?user={'u' * 65}", "user"),
+        ("/api/activities/1?user=a%00b", "user"),
+        ("/api/activities?user=%20ada", "user"),
+        ("/api/activities?user=e%CC%81", "user"),
+        (f"/api/activities?user={'%F0%9F%8C%BB' * 64}", "user"),
+    ],
+)
+async def test_what_an_address_says_is_checked(
+    api: httpx.AsyncClient, url: str, field: str
+) -> None:
+    problem = check_problem(await api.get(url), 422, "invalid-input")
+    assert [each["field"] for each in problem["errors"]] == [field]
+
+
+async def test_what_is_not_there_is_404_and_a_wrong_method_names_the_right_ones(
+    api: httpx.AsyncClient,
+) -> None:
+    check_problem(await api.get("/api/activities/4711"), 404, "not-found")
+    check_problem(await api.get("/api/nothing"), 404, "not-found")
+    wrong = await api.delete("/api/activities")
+    check_problem(wrong, 405, "method-not-allowed")
+    assert set(wrong.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+
+
+# -- likes
+
+
+async def test_a_like_is_set_once_however_often_it_is_sent(api: httpx.AsyncClient) -> None:
+    item = await make(api)
+    like = f"/api/activities/{item}/likes/ada"
+    assert (await api.put(like)).json() == {"liked": True, "like_count": 1, "changed": True}
+    assert (await api.put(like)).json() == {"liked": True, "like_count": 1, "changed": False}
+    await api.put(f"/api/activities/{item}/likes/bob")
+    shown = (await api.get(f"/api/activities/{item}", params={"user": "ada"})).json()
+    assert (shown["liked"], shown["like_count"]) == (True, 2)
+    assert (await api.delete(like)).json() == {"liked": False, "like_count": 1, "changed": True}
+    assert (await api.delete(like)).json() == {"liked": False, "like_count": 1, "changed": False}
+    feed = (await api.get("/api/activities", params={"user": "ada"})).json()["items"]
+    assert {each["liked"] for each in feed} == {False}
+
+
+async def test_without_a_user_liked_is_null_not_no(api: httpx.AsyncClient) -> None:
+    item = await make(api)
+    await api.put(f"/api/activities/{item}/likes/ada")
+    shown = (await api.get(f"/api/activities/{item}")).json()
+    assert (shown["liked"], shown["like_count"]) == (None, 1)
+
+
+@pytest.mark.parametrize("user", ["Ada Lovelace", "#n", "{x}:%", "名前", "🌻", "a" * 64])
+async def test_users_may_be_called_anything_visible(api: httpx.AsyncClient, user: str) -> None:
+    item = await make(api)
+    quoted = httpx.QueryParams({"u": user})
+    path = f"/api/activities/{item}/likes/{str(quoted).removeprefix('u=').replace('+', '%20')}"
+    assert (await api.put(path)).json()["like_count"] == 1
+    shown = (await api.get(f"/api/activities/{item}", params={"user": user})).json()
+    assert shown["liked"] is True
+
+
+async def test_a_like_of_nothing_is_404(api: httpx.AsyncClient) -> None:
+    check_problem(await api.put("/api/activities/4711/likes/ada"), 404, "not-found")
+    check_problem(await api.delete("/api/activities/4711/likes/ada"), 404, "not-found")
+    check_problem(await api.put("/api/activities/1/likes/%07"), 422, "invalid-input")
+
+
+async def test_an_id_that_was_asked_for_too_early_can_be_liked_once_it_exists(
+    api: httpx.AsyncClient,
+) -> None:
+    coming = await make(api) + 1
+    check_problem(await api.put(f"/api/activities/{coming}/likes/ada"), 404, "not-found")
+    assert await make(api) == coming
+
+    async def liked() -> bool:
+        answer = await api.put(f"/api/activities/{coming}/likes/ada")
+        assert answer.status_code in (200, 503), answer.text  # never 404 again
+        return answer.status_code == 200
+
+    await eventually(liked)
+
+
+async def test_counts_come_from_the_likes_not_from_sql(
+    api: httpx.AsyncClient, settings: Settings
+) -> None:
+    item = await make(api)
+    await api.put(f"/api/activities/{item}/likes/ada")
+    engine = create_engine(f"sqlite:///{settings.sqlite_path}")
+    with engine.begin() as connection:
+        connection.execute(update(activities).values(like_count=99))
+    engine.dispose()
+    assert (await api.get(f"/api/activities/{item}")).json()["like_count"] == 1
+
+
+async def test_two_services_on_one_server_and_database_behave_as_one(
+    api: httpx.AsyncClient, settings: Settings
+) -> None:
+    async with open_app(settings) as other:
+        item = await make(other)
+        assert (await api.put(f"/api/activities/{item}/likes/ada")).json()["changed"]
+        assert not (await other.put(f"/api/activities/{item}/likes/ada")).json()["changed"]
+        assert (await other.delete(f"/api/activities/{item}/likes/ada")).json()["like_count"] == 0
+        shown = (await api.get(f"/api/activities/{item}?user=ada")).json()
+        assert (shown["liked"], shown["like_count"]) == (False, 0)
+        assert len((await api.get("/api/activities?limit=100")).json()["items"]) == 13
+
+
+# -- when parts fail
+
+
+async def test_a_like_server_that_is_gone_is_503_and_comes_back(tmp_path: Path) -> None:
+    with ServerProcess("valkey", aof="always") as server:
+        settings = Settings(data=tmp_path / "data", url=server.url, drain=5.0)
+        async with open_app(settings) as api:
+            assert (await api.put("/api/activities/1/likes/ada")).status_code == 200
+            server.kill()
+            for answer in (
+                await api.get("/api/activities"),
+                await api.get("/api/activities/1"),
+                await api.put("/api/activities/1/likes/bob"),
+                await api.get("/healthz"),
+            ):
+                assert answer.status_code == 503
+                assert int(answer.headers["retry-after"]) >= 1
+                assert answer.json()["type"].startswith("/problems/")
+                assert str(server.socket) not in answer.text
+            assert "campus_like_server_up 0.0" in (await api.get("/metrics")).text
+            server.restart()
+
+            async def back() -> bool:
+                return (await api.get("/healthz")).status_code == 200
+
+            await eventually(back)
+            shown = (await api.get("/api/activities/1?user=ada")).json()
+            assert (shown["liked"], shown["like_count"]) == (True, 1)
+            assert "campus_like_server_up 1.0" in (await api.get("/metrics")).text
+
+
+@pytest.mark.parametrize(
+    ("error", "slug", "after"),
+    [
+        (OutcomeUnknown("lost"), "outcome-unknown", "1"),
+        (Overloaded("full", retry_after=2.3), "overloaded", "3"),
+        (Unavailable("10.0.0.1:6379 does not answer"), "unavailable", "1"),
+    ],
+)
+async def test_a_like_that_fails_says_what_is_safe(
+    api: httpx.AsyncClient, error: Exception, slug: str, after: str
+) -> None:
+    campus(api).likes = Broken(error)
+    answer = await api.put("/api/activities/1/likes/ada")
+    problem = check_problem(answer, 503, slug)
+    assert answer.headers["retry-after"] == after
+    assert ("safe" in problem["remedy"]) == (slug == "outcome-unknown")
+    assert "10.0.0.1" not in answer.text
+
+
+async def test_a_database_that_is_gone_is_503(api: httpx.AsyncClient) -> None:
+    campus(api).activities = Broken(OperationalError("SELECT secret", {}, Exception("gone")))
+    for answer in (await api.get("/api/activities"), await api.get("/healthz")):
+        check_problem(answer, 503, "database-unavailable")
+        assert "secret" not in answer.text
+
+
+async def test_an_unexpected_error_is_a_number_that_the_log_explains(
+    api: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    campus(api).activities = Broken(RuntimeError("a secret detail"))
+    with caplog.at_level(logging.ERROR, "fencepost.campus"):
+        answer = await api.get("/api/activities")
+    problem = check_problem(answer, 500, "internal")
+    assert "secret" not in answer.text
+    assert problem["id"] in caplog.text
+    assert "a secret detail" in caplog.text
+
+
+# -- who may ask
+
+
+async def test_a_token_is_asked_for_everywhere_but_at_the_health_check(settings: Settings) -> None:
+    async with open_app(replace(settings, token="open sesame")) as api:
+        for given in ({}, {"Authorization": "Bearer open"}, {"Authorization": "Basic b3Blbg=="}):
+            for path in ("/api/activities", "/metrics", "/openapi.json"):
+                answer = await api.get(path, headers=given)
+                check_problem(answer, 401, "unauthorized")
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+            put = await api.put("/api/activities/1/likes/ada", headers=given)
+            check_problem(put, 401, "unauthorized")
+        assert (await api.get("/healthz")).status_code == 200
+        api.headers["Authorization"] = "Bearer open sesame"
+        shown = (await api.get("/api/activities/1?user=ada")).json()
+        assert (shown["liked"], shown["like_count"]) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+async def test_another_site_can_not_change_anything(
+    api: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
+    answer = await api.put("/api/activities/1/likes/ada", headers=headers)
+    check_problem(answer, 403, "forbidden")
+    assert (await api.get("/api/activities/1")).json()["like_count"] == 0
+    own = {"Origin": BASE, "Sec-Fetch-Site": "same-origin"}
+    assert (await api.put("/api/activities/1/likes/ada", headers=own)).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "127.0.0.1:x", "::1"])
+async def test_a_host_that_is_not_ours_is_refused(api: httpx.AsyncClient, host: str) -> None:
+    answer = await api.get("/api/activities", headers={"Host": host})
+    check_problem(answer, 400, "host-refused")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:80"])
+async def test_loopback_names_are_served(api: httpx.AsyncClient, host: str) -> None:
+    assert (await api.get("/api/activities", headers={"Host": host})).status_code == 200
+
+
+async def test_a_further_host_is_served_when_allowed(settings: Settings) -> None:
+    async with open_app(replace(settings, allow_hosts=("campus.example",))) as api:
+        headers = {"Host": "campus.example"}
+        assert (await api.get("/api/activities", headers=headers)).status_code == 200
+
+
+# -- figures
+
+
+async def test_metrics_count_requests_by_route_and_likes_by_what_they_did(
+    api: httpx.AsyncClient,
+) -> None:
+    await api.put("/api/activities/1/likes/ada")
+    await api.put("/api/activities/1/likes/ada")
+    await api.get("/api/activities/4711")
+    await api.get("/no/such/place")
+    text = (await api.get("/metrics")).text
+    route = 'route="/api/activities/{id}/likes/{user}"'
+    assert f'campus_requests_total{{method="PUT",{route},status="200"}} 2.0' in text
+    assert 'campus_requests_total{method="any",route="none",status="404"} 1.0' in text
+    assert 'campus_likes_total{action="like",changed="yes"} 1.0' in text
+    assert 'campus_likes_total{action="like",changed="no"} 1.0' in text
+    assert 'campus_problems_total{kind="not-found"} 2.0' in text
+    assert f"campus_request_seconds_count{{{route}}} 2.0" in text
+    assert "campus_like_server_up 1.0" in text
+    assert "fencepost_likes_backlog_items" in text
+    assert "fencepost_likes_sets_total 2.0" in text
