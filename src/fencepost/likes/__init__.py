@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fencepost.likes.api import AsyncLikes, Backlog, Likes
+from fencepost.likes.api import AsyncLikes, AuditReport, Backlog, Likes
+from fencepost.likes.audit import Difference
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.protocol import FlushReport, LikeResult, LikeStatus
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncLikes",
     "AsyncSqlLikes",
+    "AuditReport",
     "Backlog",
+    "Difference",
     "FlushReport",
     "LikeOptions",
     "LikeResult",

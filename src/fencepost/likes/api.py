@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fencepost._core import commands, keys
 from fencepost._core.port import OtherServer, Port, run_sync
 from fencepost.errors import Refused, UnknownItem
-from fencepost.likes import lists, lives, protocol
+from fencepost.likes import audit, lists, lives, protocol
+from fencepost.likes.audit import Difference
 from fencepost.likes.flusher import FlushStats, drain_all, flush_forever
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
-from fencepost.likes.protocol import Known, LikeResult, LikeStatus, Shard
+from fencepost.likes.protocol import Known, LikeResult, LikeStatus, Shard, dirty_items
 from fencepost.likes.store import Id, LikeStore, Place
 
 if TYPE_CHECKING:
@@ -34,6 +35,14 @@ class Backlog:
 
     items: int
     oldest: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """How many items were compared, and what was not as it should be (before a repair)."""
+
+    items: int
+    differences: tuple[Difference, ...]
 
 
 class _Likes:
@@ -179,6 +188,42 @@ class _Likes:
             if len(rows) < 100:
                 return removed
             after = rows[-1]
+
+    async def _audit(
+        self,
+        io: Port,
+        sample: int | None,
+        repair: bool,
+        progress: Callable[[int], None] | None,
+    ) -> AuditReport:
+        seen, found = 0, []
+        owed = [
+            self._store.item_id(item) for one in self._shards for item in await dirty_items(io, one)
+        ]
+        after, more = None, True
+        done = set()
+        while more:
+            if sample is not None:
+                page, more = [*await io.call(self._store.sample, sample), *owed], False
+            else:
+                page = list(await io.call(self._store.items, 200, after))
+                more = len(page) == 200
+                after = page[-1] if page else None
+                page += owed if not more else ()
+            for item in page:
+                if item in done:
+                    continue
+                if item in owed:
+                    done.add(item)
+                key, number = self._find(item)
+                differences, self._known[number] = await audit.audit_item(
+                    io, self._shards[number], self._known[number], key, repair=repair
+                )
+                found += differences
+                seen += 1
+                if progress is not None:
+                    progress(seen)
+        return AuditReport(seen, tuple(found))
 
     async def _backlog(self, io: Port) -> Backlog:
         sizes = await io.all([commands.read("ZCARD", one.keys.due) for one in self._shards])
@@ -333,6 +378,35 @@ class AsyncLikes(_Likes):
         """
         return await self._forget_user(self._io, user)
 
+    async def audit(
+        self, sample: int | None = None, *, progress: Callable[[int], None] | None = None
+    ) -> AuditReport:
+        """Compare cache, journal, rows and counts, each item at one moment, while traffic runs.
+
+        Args:
+            sample: How many items, chosen by chance, beside those that are owed to SQL; None is all.
+            progress: Called after each item with how many were compared.
+
+        Returns:
+            ``AuditReport(items, differences)``; each ``Difference`` says where it comes from, as far
+            as that shows.
+
+        Raises:
+            Unavailable: The database or the server can't be reached.
+            Overloaded: Flushers kept coming between.
+        """
+        return await self._audit(self._io, sample, False, progress)
+
+    async def repair(
+        self, sample: int | None = None, *, progress: Callable[[int], None] | None = None
+    ) -> AuditReport:
+        """The same, and mend what is found: counts are set to their rows, wrong headers are dropped.
+
+        Each is mended in the transaction that found it, so no flusher comes between. The report says
+        what was found.
+        """
+        return await self._audit(self._io, sample, True, progress)
+
     async def backlog(self) -> Backlog:
         """How many items wait for their flush, and for how many seconds the oldest does."""
         return await self._backlog(self._io)
@@ -416,6 +490,18 @@ class Likes(_Likes):
         """See ``AsyncLikes.forget_user``."""
         return run_sync(self._forget_user(self._io, user))
 
+    def audit(
+        self, sample: int | None = None, *, progress: Callable[[int], None] | None = None
+    ) -> AuditReport:
+        """See ``AsyncLikes.audit``."""
+        return run_sync(self._audit(self._io, sample, False, progress))
+
+    def repair(
+        self, sample: int | None = None, *, progress: Callable[[int], None] | None = None
+    ) -> AuditReport:
+        """See ``AsyncLikes.repair``."""
+        return run_sync(self._audit(self._io, sample, True, progress))
+
     def backlog(self) -> Backlog:
         """See ``AsyncLikes.backlog``."""
         return run_sync(self._backlog(self._io))
@@ -444,4 +530,4 @@ class Likes(_Likes):
             self._left(self.drain(drain) if drain else self.backlog().items)
 
 
-__all__ = ["AsyncLikes", "Backlog", "Likes"]
+__all__ = ["AsyncLikes", "AuditReport", "Backlog", "Likes"]

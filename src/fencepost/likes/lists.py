@@ -24,6 +24,7 @@ from fencepost._core.port import Port
 from fencepost._core.script import Call
 from fencepost.errors import Refused
 from fencepost.likes.protocol import Shard
+from fencepost.likes.scripts import read_version
 from fencepost.likes.store import Cursor, Id, Like
 
 T = TypeVar("T")
@@ -84,13 +85,8 @@ async def overlay(io: Port, shard: Shard, item: str) -> dict[Id, bool]:
     if await io.run(commands.read("HLEN", journal)) > _OVERLAY:
         return {}
     flat = await io.run(commands.hgetall(journal))
-    newest = sorted(flat.items(), key=lambda entry: _order(entry[1]), reverse=True)
-    return {shard.store.user_id(user_of(who)): version.startswith("1") for who, version in newest}
-
-
-def _order(version: str) -> tuple[int, int]:
-    epoch, _, seq = version.partition(":")[2].partition(".")
-    return int(epoch), int(seq)
+    newest = sorted(flat.items(), key=lambda entry: read_version(entry[1])[1], reverse=True)
+    return {shard.store.user_id(user_of(who)): read_version(version)[0] for who, version in newest}
 
 
 def hint(key: str, item: str, at: float) -> list[Call[Any]]:

@@ -435,12 +435,11 @@ async def flush_items(
 
 
 def read_batch(store: LikeStore, item: str, journal: s.Journal) -> ItemBatch:
-    """A journal as the store takes it. A version reads ``state:epoch.seq``."""
-    changes = []
-    for who, version in journal.entries:
-        state, _, order = version.partition(":")
-        epoch, _, seq = order.partition(".")
-        changes.append(Change(store.user_id(user_of(who)), state == "1", (int(epoch), int(seq))))
+    """A journal as the store takes it."""
+    changes = (
+        Change(store.user_id(user_of(who)), *s.read_version(version))
+        for who, version in journal.entries
+    )
     return ItemBatch(store.item_id(item), journal.whole, tuple(changes))
 
 

@@ -125,6 +125,15 @@ class Acked:
 
 
 @dataclass(frozen=True, slots=True)
+class Inspection:
+    """One item's header and journal at one fence."""
+
+    fence: int
+    header: tuple[tuple[str, str], ...]
+    journal: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Invalidated:
     """The header is dropped; the journal is kept."""
 
@@ -154,6 +163,13 @@ _ANSWERS: Final[dict[str, Any]] = {
 }
 
 
+def read_version(version: str) -> tuple[bool, tuple[int, int]]:
+    """A journal entry ``state:epoch.seq``: liked or not, and its place in the order of changes."""
+    state, _, order = version.partition(":")
+    epoch, _, seq = order.partition(".")
+    return state == "1", (int(epoch), int(seq))
+
+
 def _text(word: Any) -> Any:
     return word.decode() if isinstance(word, bytes) else word
 
@@ -173,6 +189,13 @@ def _claim(reply: list[Any]) -> Any:
             Journal(bool(whole), tuple(sorted(zip(words[::2], words[1::2], strict=True))))
         )
     return Claimed(reply[1], reply[2], tuple(journals))
+
+
+def _inspected(reply: list[Any]) -> Any:
+    if reply[0] != b"INSPECTED":
+        return _answer(reply)
+    halves = [[word.decode() for word in flat] for flat in reply[2:4]]
+    return Inspection(reply[1], *(tuple(zip(h[::2], h[1::2], strict=True)) for h in halves))
 
 
 def _due(reply: list[Any]) -> Due:
@@ -198,6 +221,7 @@ class Scripts:
     invalidate: Script[Invalidated]
     forget: Script[Closed | Gone]
     evict: Script[Evicted]
+    inspect: Script[Closed | Inspection]
 
 
 def _load(verb: str, parse: Any = _answer) -> Script[Any]:
@@ -216,4 +240,5 @@ SCRIPTS: Final = Scripts(
     invalidate=_load("invalidate"),
     forget=_load("forget"),
     evict=_load("evict"),
+    inspect=_load("inspect", _inspected),
 )

@@ -21,6 +21,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    func,
     insert,
     literal,
     or_,
@@ -32,7 +33,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fencepost._core.keys import bounded, unescape
 from fencepost.errors import Refused
-from fencepost.likes.store import Change, Committed, Cursor, Id, ItemBatch, Like, Place, Snapshot
+from fencepost.likes.store import (
+    Change,
+    Committed,
+    Cursor,
+    Id,
+    Inspected,
+    ItemBatch,
+    Like,
+    Place,
+    Snapshot,
+)
 from fencepost.sql import fence as fencing
 from fencepost.sql.transactions import transact, transact_async
 
@@ -153,6 +164,52 @@ class _Statements:
                 below = or_(at < moment, and_(at == moment, below))
             query = query.where(below)
         return [Like(one, _micros(moment)) for one, moment in connection.execute(query)]
+
+    def _page_of_items(self, connection: Connection, limit: int, after: Id | None) -> list[Id]:
+        query = select(self._item).order_by(self._item).limit(limit)
+        if after is not None:
+            query = query.where(self._item > after)
+        return list(connection.execute(query).scalars())
+
+    def _sample(self, connection: Connection, count: int) -> list[Id]:
+        return list(
+            connection.execute(select(self._item).order_by(func.random()).limit(count)).scalars()
+        )
+
+    def _inspect(
+        self,
+        connection: Connection,
+        place: Place,
+        epoch: int,
+        fence: int,
+        item: Id,
+        users: Sequence[Id],
+        repair: bool,
+    ) -> Inspected:
+        scope = _scope(place)
+        if refused := fencing.advance(connection, scope, epoch, fence):
+            return Inspected(refused)
+        count = connection.execute(
+            select(self._count).where(self._item == item).with_for_update()
+        ).scalar()
+        if count is None:
+            return Inspected()
+        of_item = self._like_item == item
+        rows = connection.execute(
+            select(func.count()).select_from(self._likes).where(of_item)
+        ).scalar_one()
+        liked: list[Id] = []
+        for start in range(0, len(users), _PAIRS_AT_ONCE):
+            some = users[start : start + _PAIRS_AT_ONCE]
+            liked += connection.execute(
+                select(self._like_user).where(of_item, self._like_user.in_(some))
+            ).scalars()
+        version = self._versions(connection, scope, [item]).get(item, (0, 0))
+        if repair and rows != count:
+            connection.execute(
+                update(self._items).where(self._item == item).values({self._count.name: rows})
+            )
+        return Inspected("", count, rows, tuple(liked), version)
 
     def _remove_item(self, connection: Connection, place: Place, item: Id) -> int:
         gone = connection.execute(delete(self._likes).where(self._like_item == item)).rowcount
@@ -319,6 +376,21 @@ class SqlLikes(_Statements):
     def liked_by(self, user: Id, limit: int, after: Cursor | None) -> list[Like]:
         return transact(self.engine, lambda c: self._liked_by(c, user, limit, after), write=False)
 
+    def items(self, limit: int, after: Id | None) -> list[Id]:
+        return transact(self.engine, lambda c: self._page_of_items(c, limit, after), write=False)
+
+    def sample(self, count: int) -> list[Id]:
+        return transact(self.engine, lambda c: self._sample(c, count), write=False)
+
+    def inspect(
+        self, place: Place, epoch: int, fence: int, item: Id, users: Sequence[Id], repair: bool
+    ) -> Inspected:
+        return transact(
+            self.engine,
+            lambda c: self._inspect(c, place, epoch, fence, item, users, repair),
+            write=True,
+        )
+
     def remove_item(self, place: Place, item: Id) -> int:
         return transact(self.engine, lambda c: self._remove_item(c, place, item), write=True)
 
@@ -363,6 +435,23 @@ class AsyncSqlLikes(_Statements):
     async def liked_by(self, user: Id, limit: int, after: Cursor | None) -> list[Like]:
         return await transact_async(
             self.engine, lambda c: self._liked_by(c, user, limit, after), write=False
+        )
+
+    async def items(self, limit: int, after: Id | None) -> list[Id]:
+        return await transact_async(
+            self.engine, lambda c: self._page_of_items(c, limit, after), write=False
+        )
+
+    async def sample(self, count: int) -> list[Id]:
+        return await transact_async(self.engine, lambda c: self._sample(c, count), write=False)
+
+    async def inspect(
+        self, place: Place, epoch: int, fence: int, item: Id, users: Sequence[Id], repair: bool
+    ) -> Inspected:
+        return await transact_async(
+            self.engine,
+            lambda c: self._inspect(c, place, epoch, fence, item, users, repair),
+            write=True,
         )
 
     async def remove_item(self, place: Place, item: Id) -> int:

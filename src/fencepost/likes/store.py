@@ -76,6 +76,25 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Inspected:
+    """SQL's side of one item, at a fence.
+
+    Args:
+        refused: '' if it could be read; ``epoch`` or ``fence`` if somebody newer had been there.
+        count: The item's own count; None if there is no such item.
+        rows: How many rows it has.
+        liked: Which of the users asked about have a row.
+        version: The item's last whole commit, (epoch, seq).
+    """
+
+    refused: str = ""
+    count: int | None = None
+    rows: int = 0
+    liked: tuple[Id, ...] = ()
+    version: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Like:
     """A row of a list: who (or what), and when in whole microseconds (0 without a time column)."""
 
@@ -138,6 +157,23 @@ class LikeStore(Protocol):
         self, user: Id, limit: int, after: Cursor | None
     ) -> Sequence[Like] | Awaitable[Sequence[Like]]:
         """What a user likes, the newest first, below a cursor."""
+        ...
+
+    def items(self, limit: int, after: Id | None) -> Sequence[Id] | Awaitable[Sequence[Id]]:
+        """Ids of items in their order, above ``after``."""
+        ...
+
+    def sample(self, count: int) -> Sequence[Id] | Awaitable[Sequence[Id]]:
+        """Some items' ids, chosen by chance."""
+        ...
+
+    def inspect(
+        self, place: Place, epoch: int, fence: int, item: Id, users: Sequence[Id], repair: bool
+    ) -> Inspected | Awaitable[Inspected]:
+        """Read one item under a fence; with ``repair`` set its count to the number of its rows.
+
+        What is returned is what was found, before the repair.
+        """
         ...
 
     def remove_item(self, place: Place, item: Id) -> int | Awaitable[int]:
