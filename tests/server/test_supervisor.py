@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -298,3 +300,53 @@ def test_probe_tells_the_four_states(tmp_path: Path) -> None:
         server.pause()
         assert supervisor.probe(str(server.socket)) == "silent"
         server.resume()
+
+
+class Locks:
+    """Stands for ``fcntl`` in the supervisor and notes what it asks for, and what it got."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int, int]] = []
+
+    def __getattr__(self, name: str) -> int:
+        value: int = getattr(fcntl, name)
+        return value
+
+    def flock(self, fd: int, how: int) -> None:
+        self.seen.append(("asks", fd, how))
+        fcntl.flock(fd, how)
+        self.seen.append(("has", fd, how))
+
+
+def test_user_who_joins_while_the_supervisor_decides_keeps_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = Locks()
+    monkeypatch.setattr(supervisor, "fcntl", locks)
+    ours_start, start_lock = (os.open(tmp_path / "start", os.O_RDWR | os.O_CREAT) for _ in "12")
+    ours_users, users_lock = (os.open(tmp_path / "users", os.O_RDWR | os.O_CREAT) for _ in "12")
+    decided = threading.Event()
+
+    def decide() -> None:
+        supervisor._until_unused(users_lock, start_lock)
+        decided.set()
+
+    fcntl.flock(ours_start, fcntl.LOCK_EX)  # a starter at work; nobody uses the server yet
+    thread = threading.Thread(target=decide, daemon=True)
+    thread.start()
+    asks = ("asks", start_lock, fcntl.LOCK_EX)
+    eventually(lambda: asks in locks.seen, "the supervisor wants to stop the server")
+    # The starter counts itself as a user: not kept waiting, which would be a deadlock …
+    fcntl.flock(ours_users, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    fcntl.flock(ours_start, fcntl.LOCK_UN)
+    # … and seen at the second look.
+    backs_off = ("has", start_lock, fcntl.LOCK_UN)
+    eventually(lambda: backs_off in locks.seen or decided.is_set(), "the supervisor looks again")
+    assert not decided.is_set()
+    os.close(ours_users)
+    thread.join()
+    # Until the server has ended, nobody may start another or join it.
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(ours_start, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    for fd in (ours_start, start_lock, users_lock):
+        os.close(fd)
