@@ -46,6 +46,7 @@ async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
     deadline = time.monotonic() + SOON
     while not await check():
         assert time.monotonic() < deadline, f"never came true: {check}"
+        # time itself: a process starts or comes back when the machine lets it
         await asyncio.sleep(0.01)
 
 

@@ -133,7 +133,9 @@ async def test_json_that_is_no_object_is_422(api: httpx.AsyncClient) -> None:
 
 
 async def test_another_content_type_is_415(api: httpx.AsyncClient) -> None:
-    answer = await api.post("/api/activities", content=b"{}", headers={"Content-Type": "text/plain"})
+    answer = await api.post(
+        "/api/activities", content=b"{}", headers={"Content-Type": "text/plain"}
+    )
     check_problem(answer, 415, "unsupported-media-type")
 
 
@@ -396,7 +398,9 @@ async def test_another_site_can_not_change_anything(
     assert (await api.put("/api/activities/1/likes/ada", headers=own)).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "127.0.0.1:x", "::1"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "", "127.0.0.1:x", "::1"]
+)
 async def test_a_host_that_is_not_ours_is_refused(api: httpx.AsyncClient, host: str) -> None:
     answer = await api.get("/api/activities", headers={"Host": host})
     check_problem(answer, 400, "host-refused")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from fencepost.campus.problems import Problem
     from fencepost.campus.service import Card
+    from fencepost.likes import LikeStatus
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -81,14 +82,15 @@ def answer(request: Request, problem: Problem) -> Response:
     return page("problem.html", status=problem.status, headers=problem.headers, problem=problem)
 
 
-def seen(card: Card) -> str:
+def seen(activity_id: int, status: LikeStatus | None) -> str:
     """What a card shows of its likes, in a word that the page can send back."""
-    status = card.status
-    return (
-        f"{card.activity.id}.x"
-        if status is None
-        else (f"{card.activity.id}.{int(bool(status.liked))}.{status.count}")
-    )
+    if status is None:
+        return f"{activity_id}.x"
+    return f"{activity_id}.{int(status.liked)}.{status.count}"
+
+
+def _seen(card: Card) -> str:
+    return seen(card.activity.id, card.status)
 
 
 def with_zone(local: str) -> str:
@@ -99,4 +101,4 @@ def with_zone(local: str) -> str:
         return local
 
 
-_templates.filters["seen"] = seen
+_templates.filters["seen"] = _seen

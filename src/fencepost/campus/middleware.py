@@ -124,5 +124,7 @@ def _guard(scope: Scope, message: Message) -> None:
     if not scope["path"].startswith("/static/"):
         # hearts differ by visitor, and Back must not show one from before a click
         headers["Cache-Control"] = "no-store"
-    elif scope["query_string"].startswith(b"v="):
+    elif scope["query_string"].startswith(b"v=") and message["status"] == 200:
         headers["Cache-Control"] = "public, max-age=31536000, immutable"
+    else:
+        headers["Cache-Control"] = "no-cache"

@@ -152,10 +152,12 @@ async def pulse(request: Request) -> Response:
     except FencepostError as error:
         to_problem(error)
         known = {}
-    found = [await _card(visit, each, known.get(each)) for each in seen]
-    cards = [
-        card for card in found if card is not None and seen[card.activity.id] != html.seen(card)
+    found = [
+        await _card(visit, each, known.get(each))
+        for each, word in seen.items()
+        if word != html.seen(each, known.get(each))
     ]
+    cards = [card for card in found if card is not None]
     return visit.reply("_hearts.html", cards=cards) if cards else Response(status_code=204)
 
 
