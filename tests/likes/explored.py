@@ -1,0 +1,345 @@
+"""A like cache as the explorer sees it: one shard, the real scripts, a database in memory, and the truth.
+
+The truth is what the users were told: it changes in the same step as the server does. The cache may
+not know something, but it must never say something else; and from every state, if everybody dies
+there, the next flusher must bring SQL to the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fencepost._core.keys import like_shard
+from fencepost.errors import OutcomeUnknown, Unavailable
+from fencepost.likes import protocol
+from fencepost.likes.options import LikeOptions
+from fencepost.likes.protocol import Known, Shard
+from fencepost.likes.scripts import SCRIPTS, Closed, Done, Same, Scripts
+from fencepost.likes.store import LikeStore, Place
+from fencepost.testing import Cell, Faults, Move, Scenario, SimPort, View
+from fencepost.testing.model_likes import ModelLikes
+
+Protocol = Callable[[SimPort], Coroutine[Any, Any, Any]]
+SCOPE = "likes:n:000"
+IDENTITY = "a0:b0"
+
+
+class Truth(NamedTuple):
+    """What users were told: who likes what; after a loss of data, only what they were told since."""
+
+    likes: frozenset[tuple[int, int]]
+    lost: bool = False
+    told: tuple[tuple[tuple[int, int], bool], ...] = ()
+    wrong: str = ""
+    deleted: bool = False
+
+
+class LikesWorld:
+    """One shard, and actors on it.
+
+    Args:
+        items: Who likes each item at first; nothing of it is in the cache.
+        full: Whether items are loaded whole, or pair by pair.
+        scripts: The scripts, one of them changed perhaps.
+        model: The store, one guard taken away perhaps.
+        opened: Whether the shard is open at first.
+        **options: Of the like cache.
+    """
+
+    def __init__(
+        self,
+        items: Mapping[int, Sequence[int]] | None = None,
+        *,
+        full: bool = True,
+        scripts: Scripts = SCRIPTS,
+        model: type[ModelLikes] = ModelLikes,
+        opened: bool = True,
+        **options: Any,
+    ) -> None:
+        self.items = {1: (1,)} if items is None else dict(items)
+        self.store = model(dict(self.items), {SCOPE: 1} if opened else None)
+        keys = like_shard("t", "n", 0)
+        rounds = options.pop("rounds", 3)
+        settings = LikeOptions(**{"shards": 1, "full_max": 100 if full else 0, **options})
+        # Fewer than one would run with: a call that gives up is right too, and each round is a space.
+        object.__setattr__(settings, "rounds", rounds)
+        self.shard = Shard(
+            "n",
+            keys,
+            Place("likes:n", 0, 1),
+            self.store,
+            settings,
+            scripts=scripts,
+        )
+        self.keys = keys
+        self.known = Known("1", IDENTITY) if opened else None
+        self.opened = opened
+        self.truth = Cell(
+            Truth(frozenset((item, user) for item, users in self.items.items() for user in users))
+        )
+
+    # -- actors
+
+    def sets(
+        self, *wanted: tuple[int, int, bool], tries: int = 1, known: Known | None = None
+    ) -> Protocol:
+        """One client that likes and unlikes, one after the other; a lost reply is tried again."""
+
+        async def work(io: SimPort) -> tuple[bool, ...]:
+            knows, answers = known or self.known, []
+            for item, user, liked in wanted:
+                for left in reversed(range(tries)):
+                    try:
+                        result, knows = await protocol.set_like(
+                            io, self.shard, knows, str(item), str(user), liked
+                        )
+                    except (OutcomeUnknown, Unavailable):
+                        if not left:
+                            raise
+                        continue
+                    answers.append(result.changed)
+                    break
+            return tuple(answers)
+
+        return work
+
+    def status(self, user: int | None = 1, item: int = 1, tries: int = 1) -> Protocol:
+        """One reader."""
+
+        async def work(io: SimPort) -> Any:
+            for left in reversed(range(tries)):
+                try:
+                    who = None if user is None else str(user)
+                    result, _ = await protocol.status(io, self.shard, self.known, str(item), who)
+                    return (result.liked, result.count)
+                except (OutcomeUnknown, Unavailable):
+                    if not left:
+                        raise
+            return None
+
+        return work
+
+    def flush(self, times: int = 1, items: Sequence[int] = (), tries: int = 1) -> Protocol:
+        """One flusher: so many passes over some items, those of the world by default."""
+        names = [str(item) for item in items or self.items]
+
+        async def work(io: SimPort) -> tuple[int, ...]:
+            knows, entries = self.known, []
+            for _ in range(times):
+                for left in reversed(range(tries)):
+                    try:
+                        report, knows = await protocol.flush_items(io, self.shard, knows, names)
+                    except (OutcomeUnknown, Unavailable):
+                        if not left:
+                            raise
+                        continue
+                    entries.append(report.entries)
+                    break
+            return tuple(entries)
+
+        return work
+
+    def delete_item(self, item: int = 1) -> Protocol:
+        """The application deletes an item in SQL."""
+
+        def delete() -> None:
+            self.store.put_item(item, None)
+            told = self.truth.state
+            self.truth.state = told._replace(deleted=True)
+
+        async def work(io: SimPort) -> None:
+            await io.call(delete)
+
+        return work
+
+    # -- the truth
+
+    def _on_set(self, name: str, call: Any, answer: Any) -> None:
+        item, user, liked = int(call.args[2]), int(call.args[3][1:]), call.args[4] == "1"
+        truth = self.truth.state
+        pair = (item, user)
+        if isinstance(answer, Done):
+            likes = truth.likes | {pair} if liked else truth.likes - {pair}
+            truth = truth._replace(likes=likes)
+        elif isinstance(answer, Same) and not truth.lost and (pair in truth.likes) != liked:
+            truth = truth._replace(
+                wrong=f"told {pair} was {liked} before, truth {sorted(truth.likes)}"
+            )
+        if isinstance(answer, (Done, Same)) and truth.lost:
+            truth = truth._replace(told=tuple(sorted({**dict(truth.told), pair: liked}.items())))
+        if isinstance(answer, (Done, Same)) and not truth.lost and not truth.deleted:
+            count = sum(one == item for one, _ in truth.likes)
+            if answer.count != count:
+                truth = truth._replace(
+                    wrong=f"told a count of {answer.count}, truth {sorted(truth.likes)}"
+                )
+        self.truth.state = truth
+
+    def _on_read(self, name: str, call: Any, fields: Any) -> None:
+        truth = self.truth.state
+        if truth.lost or truth.deleted:
+            return
+        item, who = int(call.args[1].rpartition(":")[2]), call.args[6:]
+        said = protocol.read_header(fields, Known("1", IDENTITY), str(item))
+        if said is None:
+            return
+        liked = bool(who) and (item, int(who[0][1:])) in truth.likes
+        count = sum(one == item for one, _ in truth.likes)
+        if (said.liked, said.count) != (liked, count):
+            self.truth.state = truth._replace(
+                wrong=f"{name} read {said}, truth {sorted(truth.likes)}"
+            )
+
+    def _on_loss(self, name: str, call: Any, answer: Any) -> None:
+        self.truth.state = self.truth.state._replace(lost=True, told=())
+
+    # -- what must hold
+
+    def headers(self, view: View, likes: frozenset[tuple[int, int]]) -> str | None:
+        """Whether a header that counts says something else than these likes."""
+        record = view.value(self.keys.opening, {})
+        for item in self.items:
+            header = view.value(self.keys.header(str(item)))
+            if header is None or header.get("#e") != record.get("e") or "#gone" in header:
+                continue
+            if record.get("id") != view.server.identity:
+                continue
+            likers = {user for one, user in likes if one == item}
+            if "#n" not in header:
+                return f"a header without a count: {header}"
+            if int(header["#n"]) != len(likers):
+                return f"count of item {item} is {header['#n']}, likers are {sorted(likers)}"
+            known = {
+                int(name[1:]): state == "1" for name, state in header.items() if name[0] == "u"
+            }
+            for user, liked in known.items():
+                if liked != (user in likers):
+                    return f"item {item} says {user}={liked}, likers are {sorted(likers)}"
+            if "#full" in header and (
+                missing := likers - {user for user, liked in known.items() if liked}
+            ):
+                return f"item {item} is full and lacks {sorted(missing)}"
+        return None
+
+    def invariant(self, view: View) -> str | None:
+        truth = self.truth.state
+        if truth.wrong:
+            return truth.wrong
+        if truth.lost or truth.deleted:
+            return None
+        if wrong := self.headers(view, truth.likes):
+            return f"cache: {wrong}"
+        for item in self.items:
+            header = view.keys.get(self.keys.header(str(item)))
+            journal = view.keys.get(self.keys.journal(str(item)))
+            if journal is None:
+                continue
+            if journal.volatile:
+                return f"the journal of item {item} can expire"
+            if header is not None and header.volatile and header.value.get("#n"):
+                return f"item {item} is dirty and its header can expire"
+            if str(item) not in view.value(self.keys.due, {}):
+                return f"item {item} is dirty and not due: nobody would flush it"
+            if str(item) not in view.value(self.keys.since, {}):
+                return f"item {item} is dirty and nobody knows since when"
+        record = view.keys.get(self.keys.opening)
+        if record is not None and record.volatile:
+            return "the opening record can expire"
+        return None
+
+    async def heal(self, io: SimPort) -> tuple[Any, ...]:
+        """What the next process does: flush until nothing is left, then look."""
+        knows = None
+        for _ in range(12):
+            items = await protocol.dirty_items(io, self.shard)
+            if not items:
+                break
+            _, knows = await protocol.flush_items(io, self.shard, knows, items)
+        seen = []
+        for item in self.items:
+            try:
+                result, knows = await protocol.status(io, self.shard, knows, str(item), "1")
+            except LookupError:
+                seen.append((item, None, 0))
+            else:
+                seen.append((item, result.liked, result.count))
+        return tuple(seen)
+
+    def healed(self, view: View) -> str | None:
+        truth, tables = self.truth.state, self.store.state
+        for item in self.items:
+            if journal := view.value(self.keys.journal(str(item))):
+                return f"item {item} is not drained: {journal}"
+        if left := view.value(self.keys.due):
+            return f"due, and nothing to flush: {left}"
+        rows = frozenset((item, user) for item, row in tables.items for user in row.likers)
+        for item, row in tables.items:
+            if row.count != len(row.likers):
+                return f"like_count of item {item} is {row.count}, rows are {sorted(row.likers)}"
+        if truth.deleted:
+            header = view.value(self.keys.header("1"), {})
+            return f"a deleted item is shown: {header}" if "#n" in header else None
+        if not truth.lost and rows != truth.likes:
+            return f"SQL has {sorted(rows)}, truth is {sorted(truth.likes)}"
+        for (item, user), liked in truth.told:
+            if ((item, user) in rows) != liked:
+                return f"told since the loss: {user} on {item} {liked}; SQL has {sorted(rows)}"
+        if wrong := self.headers(view, rows):
+            return f"cache: {wrong}"
+        for item, liked, count in view.results["heal"]:
+            likers = {user for one, user in rows if one == item}
+            if (liked, count) != (1 in likers, len(likers)):
+                return f"a reader saw {liked}, {count}; SQL has {sorted(rows)}"
+        return None
+
+    def scenario(
+        self,
+        environment: Mapping[str, Move] | None = None,
+        *,
+        faults: Faults | None = None,
+        crashes: Sequence[str] = (),
+        setup: Sequence[Sequence[Any]] = (),
+        preemptions: int | None = None,
+        **actors: Protocol,
+    ) -> Scenario:
+        """A scenario over this world, with all that must hold."""
+        opening = (
+            [("HSET", self.keys.opening, "e", 1, "f", 0, "s", 0, "id", IDENTITY)]
+            if self.opened
+            else []
+        )
+        return Scenario(
+            actors=actors,
+            environment=environment or {},
+            cells=[self.store, self.truth],
+            setup=[*opening, *setup],
+            faults=faults or Faults(times=0),
+            crashes=frozenset(crashes),
+            preemptions=preemptions,
+            invariant=self.invariant,
+            heal=self.heal,
+            healed=self.healed,
+            observe={
+                "set": self._on_set,
+                "hmget": self._on_read,
+                "flushall": self._on_loss,
+                "restart": self._on_loss,
+                "failover": self._on_loss,
+                "delete": self._on_loss,
+            },
+        )
+
+
+def without(verb: str, *cuts: tuple[str, str]) -> Scripts:
+    """The scripts with pieces of one script's text replaced; a piece that is not there is an error."""
+    script = getattr(SCRIPTS, verb)
+    text = script.plain
+    for old, new in cuts:
+        assert old in text, f"{verb}.lua does not hold {old!r}"
+        text = text.replace(old, new)
+    return replace(SCRIPTS, **{verb: script.with_text(text)})
+
+
+__all__ = ["IDENTITY", "SCOPE", "Closed", "LikeStore", "LikesWorld", "Truth", "without"]
