@@ -19,9 +19,11 @@ if known[1] and known[1] ~= epoch then redis.call('DEL', header) return {'COLD'}
 if known[4] then return {'GONE'} end
 local count, state = known[2], known[5] or (known[3] and '0')
 if not count or not state then return {'COLD'} end
+-- All that is written below is read first: a script that fails half-way is not rolled back.
+local pending = redis.call('HGET', journal, user)
+local waits, dirty = redis.call('ZSCORE', due, item), redis.call('ZSCORE', since, item)
 if state == want then
-  local pending = redis.call('HGET', journal, user)
-  if pending then redis.call('ZADD', due, 'NX', now() + delay_ms, item) end
+  if pending and not waits then redis.call('ZADD', due, now() + delay_ms, item) end
   return {'SAME', tonumber(count), pending or ''}
 end
 -- First of the writes, since the server may refuse it for want of memory: then nothing has changed.
@@ -31,8 +33,8 @@ redis.call('HSET', journal, user, version)
 redis.call('HSET', header, user, want)
 count = redis.call('HINCRBY', header, '#n', want == '1' and 1 or -1)
 local at = now()
-redis.call('ZADD', due, 'NX', at + delay_ms, item)
-redis.call('ZADD', since, 'NX', at, item)
+if not waits then redis.call('ZADD', due, at + delay_ms, item) end
+if not dirty then redis.call('ZADD', since, at, item) end
 -- A dirty item never expires: what is not yet in SQL must not be reloaded from there.
 redis.call('PERSIST', header)
 return {'DONE', count, version}
