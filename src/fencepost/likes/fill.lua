@@ -19,18 +19,20 @@ local known = redis.call('HMGET', header, '#e', '#n', '#gone')
 if known[1] and known[1] ~= epoch then redis.call('DEL', header) known = {} end
 if known[3] then return {'GONE'} end
 local clean = redis.call('HLEN', journal) == 0
+if count == '' then
+  if not clean then return {'DIRTY'} end -- the flush will find the item gone
+  if known[2] and field == '#' then return {'REFUSED'} end -- somebody has seen it since
+  redis.call('DEL', header, tokens)
+  redis.call('HSET', header, '#gone', 1, '#e', epoch)
+  redis.call('PEXPIRE', header, gone_ms)
+  return {'GONE'}
+end
 if not known[2] then
   if not clean then return {'DIRTY'} end
   if field ~= '#' then return {'REFUSED'} end -- a pair must not make a header: its count is of another time
-  if count == '' then
-    redis.call('HSET', header, '#gone', 1, '#e', epoch)
-    redis.call('PEXPIRE', header, gone_ms)
-    return {'GONE'}
-  end
   redis.call('HSET', header, '#e', epoch, '#n', count, '#born', now())
   redis.call('PEXPIRE', header, ttl_ms)
 end
-if count == '' then return {'REFUSED'} end
 for i = 9, #ARGV, 2 do redis.call('HSETNX', header, ARGV[i], ARGV[i + 1]) end
 if full == '1' and field == '#' then redis.call('HSET', header, '#full', 1) end
 return {'FILLED', redis.call('HLEN', header)}
