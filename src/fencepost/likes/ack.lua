@@ -32,7 +32,7 @@ if gone == '1' then
 end
 local left = redis.call('HLEN', journal)
 if left > 0 then
-  redis.call('ZADD', due, 'XX', now() + delay_ms, item)
+  redis.call('ZADD', due, now() + delay_ms, item)
   if claimed_ms ~= '' then redis.call('ZADD', since, 'XX', claimed_ms, item) end
   return {'ACKED', left, redis.call('HLEN', header)}
 end

@@ -11,4 +11,5 @@ local at = now()
 local items = redis.call('ZRANGEBYSCORE', due, '-inf', at, 'LIMIT', 0, limit)
 local later = redis.call('ZRANGEBYSCORE', due, string.format('(%.0f', at), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
 local wait_ms = later[2] and later[2] - at or -1
-return {wait_ms, unpack(items)}
+table.insert(items, 1, wait_ms) -- not unpack: Lua's stack ends at 8000
+return items
