@@ -82,6 +82,17 @@ class FlushRefused(Event):
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class SetAside(Event):
+    """The database refused one change by itself: ``kept`` in its table of poison, or in the journal."""
+
+    likes: str
+    item: int | str
+    user: int | str
+    reason: str
+    kept: bool
+
+
 class Hook:
     """One place to listen."""
 

@@ -62,7 +62,9 @@ async def flush_forever(
                 _note(stats, error)
                 continue
             stats.done += report
-            wait = 0.0 if len(due.items) == shards[number].options.batch_items else wait
+            options = shards[number].options
+            if len(due.items) == options.batch_items or report.entries >= options.batch_changes:
+                wait = 0.0  # there is more
         stats.passes += 1
         trouble = trouble + 1 if failed else 0
         await io.sleep(_TROUBLE.delay(trouble, io.chance()) if failed else max(wait, 0.002))

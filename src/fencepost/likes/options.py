@@ -20,7 +20,7 @@ class LikeOptions:
         flush_delay: Seconds from a change to its flush; what comes between is coalesced.
         claim_time: Seconds after which another flusher takes over from one that died.
         batch_items: Items a transaction, at most.
-        batch_changes: Changes of one item a transaction, at most.
+        batch_changes: Changes a transaction, at most.
         load_limit: Seconds that a load from SQL may take.
         missing_ttl: Seconds that "no such item" is remembered.
         forget_ttl: Seconds that a deleted item's tombstone stands, while its rows are being deleted.
@@ -41,7 +41,7 @@ class LikeOptions:
     flush_delay: float = 0.25
     claim_time: float = 2.0
     batch_items: int = 64
-    batch_changes: int = 500
+    batch_changes: int = 1000
     load_limit: float = 10.0
     missing_ttl: float = 5.0
     forget_ttl: float = 60.0
@@ -49,10 +49,11 @@ class LikeOptions:
     rounds: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("shards", "batch_items", "batch_changes", "rounds"):
+        # Fewer than four rounds can't work: open, find the header lost, load it, then the call itself.
+        for name, least in (("shards", 1), ("batch_items", 1), ("batch_changes", 1), ("rounds", 4)):
             value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= 10_000:
-                raise Refused(f"{name} is a whole number from 1 to 10,000, got {value!r}")
+            if not isinstance(value, int) or not least <= value <= 10_000:
+                raise Refused(f"{name} is a whole number from {least} to 10,000, got {value!r}")
         if not isinstance(self.full_max, int) or not 0 <= self.full_max <= 1_000_000:
             raise Refused(f"full_max is a whole number up to 1,000,000, got {self.full_max!r}")
         for name in ("ttl", "max_age", "claim_time", "load_limit", "missing_ttl", "forget_ttl"):

@@ -31,13 +31,22 @@ from typing import Final
 
 from fencepost._core import commands
 from fencepost._core.keys import LikeShard, field_of, user_of
-from fencepost._core.observe import ColdLoad, Flushed, FlushRefused, Hook, ShardOpened
+from fencepost._core.observe import ColdLoad, Flushed, FlushRefused, Hook, SetAside, ShardOpened
 from fencepost._core.port import OtherServer, Port
 from fencepost._core.script import SERVER, Call
 from fencepost.errors import Overloaded, Refused, Unavailable, UnknownItem
 from fencepost.likes import scripts as s
 from fencepost.likes.options import LikeOptions, milliseconds
-from fencepost.likes.store import Change, Committed, Id, ItemBatch, LikeStore, Place, Snapshot
+from fencepost.likes.store import (
+    Change,
+    Committed,
+    Id,
+    ItemBatch,
+    LikeStore,
+    Place,
+    Poisoned,
+    Snapshot,
+)
 
 _EVICT_AT_ONCE: Final = 2_000
 
@@ -82,16 +91,36 @@ class LikeStatus:
 
 @dataclass(frozen=True, slots=True)
 class FlushReport:
-    """What a flush did: changes that were read, rows that changed, items that do not exist any more."""
+    """What a flush did.
+
+    Args:
+        entries: Changes that were read.
+        changed: Rows that changed.
+        orphans: Items that do not exist any more.
+        poison: Changes that the database refused by themselves.
+    """
 
     entries: int = 0
     changed: int = 0
     orphans: int = 0
+    poison: int = 0
 
     def __add__(self, other: FlushReport) -> FlushReport:
         return FlushReport(
-            self.entries + other.entries, self.changed + other.changed, self.orphans + other.orphans
+            self.entries + other.entries,
+            self.changed + other.changed,
+            self.orphans + other.orphans,
+            self.poison + other.poison,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """One claimed batch that was committed: what each item's journal held, and what SQL said."""
+
+    report: FlushReport
+    journals: dict[str, s.Journal]
+    done: Committed
 
 
 def unknown_item(item: str) -> UnknownItem:
@@ -360,6 +389,14 @@ async def flush_items(
     Raises:
         Overloaded: Other flushers and epochs kept coming between.
     """
+    flush, known = await flush_batch(io, shard, known, items)
+    return flush.report, known
+
+
+async def flush_batch(
+    io: Port, shard: Shard, known: Known | None, items: Sequence[str]
+) -> tuple[Flush, Known | None]:
+    """The same, told in full. No more changes are read than a transaction may hold, of all items."""
     keys, options = shard.keys, shard.options
     for _ in range(options.rounds):
         if known is None:
@@ -403,20 +440,31 @@ async def flush_items(
             continue
         # Only now, and only the exact versions that were committed, may leave the journal.
         orphans = {shard.store.item_key(orphan) for orphan in done.orphans}
+        journals = dict(zip(items, claimed.journals, strict=True))
+        handled = {
+            item: without_kept_back(shard.store, item, one, done.poison)
+            for item, one in journals.items()
+            if one.whole or one.entries
+        }
         try:
             acks = await io.all(
                 [
                     acknowledge(shard, known, item, one, claimed.at_ms, item in orphans)
-                    for item, one in zip(items, claimed.journals, strict=True)
+                    for item, one in handled.items()
                 ]
             )
-            for item, ack in zip(items, acks, strict=True):
+            for item, ack in zip(handled, acks, strict=True):
                 if isinstance(ack, s.Acked):
                     await evict_over(io, shard, item, ack.fields)
         except OtherServer:
             known = None  # committed all the same; the next flush finds it done
+        if done.poison:
+            await drop_poisoned(io, shard, done.poison)
         report = FlushReport(
-            sum(len(one.entries) for one in claimed.journals), done.changed, len(orphans)
+            sum(len(one.entries) for one in claimed.journals),
+            done.changed,
+            len(orphans),
+            sum(one.kept for one in done.poison),
         )
         if shard.hook.listener is not None:
             shard.hook.listener(
@@ -430,8 +478,39 @@ async def flush_items(
                     io.now() - started,
                 )
             )
-        return report, known
+        return Flush(report, journals, done), known
     raise gave_up(shard, "a flush")
+
+
+def without_kept_back(
+    store: LikeStore, item: str, journal: s.Journal, poison: Sequence[Poisoned]
+) -> s.Journal:
+    """A journal without the changes that SQL refused and had no room to set aside: those stay."""
+    stay = {
+        field_of(store.user_key(one.user))
+        for one in poison
+        if not one.kept and store.item_key(one.item) == item
+    }
+    if not stay:
+        return journal
+    return s.Journal(
+        journal.whole, tuple(entry for entry in journal.entries if entry[0] not in stay)
+    )
+
+
+async def drop_poisoned(io: Port, shard: Shard, poison: Sequence[Poisoned]) -> None:
+    """Let the cache forget items with changes that never came into SQL: it is loaded as it is there."""
+    if shard.hook.listener is not None:
+        for one in poison:
+            shard.hook.listener(SetAside(shard.name, one.item, one.user, one.reason, one.kept))
+    # Where a change stays in the journal, so does what the cache says of it.
+    items = sorted({shard.store.item_key(one.item) for one in poison if one.kept})
+    await io.all(
+        [
+            shard.scripts.invalidate((shard.keys.header(item), shard.keys.tokens(item)))
+            for item in items
+        ]
+    )
 
 
 def read_batch(store: LikeStore, item: str, journal: s.Journal) -> ItemBatch:
@@ -463,7 +542,7 @@ def acknowledge(
             item,
             "1" if orphan else "0",
             at_ms if journal.whole else "",
-            milliseconds(options.flush_delay),
+            milliseconds(options.flush_delay) if journal.whole else 0,  # the rest is late already
             milliseconds(options.ttl),
             milliseconds(options.max_age),
             milliseconds(options.missing_ttl),
@@ -519,6 +598,7 @@ async def drain(
 
 
 __all__ = [
+    "Flush",
     "FlushReport",
     "Id",
     "Known",
@@ -527,6 +607,7 @@ __all__ = [
     "Shard",
     "dirty_items",
     "drain",
+    "flush_batch",
     "flush_due",
     "flush_items",
     "load",

@@ -1,7 +1,9 @@
 """The database side of a like cache, on tables that the application owns.
 
-Beside them stand two tables of fencepost's: ``fencepost_fence`` and ``fencepost_like_version`` (the
-last whole commit of each item, so that an old journal that comes back never undoes it).
+Beside them stand three tables of fencepost's: ``fencepost_fence``, ``fencepost_like_version`` (the
+last whole commit of each item, so that an old journal that comes back never undoes it) and
+``fencepost_like_poison`` (changes that the database refused: a user that does not exist, a name that
+is too long). Its rows are for people: mend the cause, read them, delete them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     Engine,
     String,
     Table,
@@ -29,10 +32,13 @@ from sqlalchemy import (
     tuple_,
     update,
 )
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from fencepost._core.keys import bounded, unescape
 from fencepost.errors import Refused
+from fencepost.likes import sql_poison
+from fencepost.likes.sql_ids import IdColumn
+from fencepost.likes.sql_postgres import Unnested
 from fencepost.likes.store import (
     Change,
     Committed,
@@ -42,8 +48,10 @@ from fencepost.likes.store import (
     ItemBatch,
     Like,
     Place,
+    Poisoned,
     Snapshot,
 )
+from fencepost.sql import dialects
 from fencepost.sql import fence as fencing
 from fencepost.sql.transactions import transact, transact_async
 
@@ -56,7 +64,6 @@ versions = Table(
     Column("seq", BigInteger, nullable=False),
 )
 _PAIRS_AT_ONCE: Final = 400  # two parameters a pair; SQLite once allowed 999
-_INT64: Final = 2**63
 
 
 class _Statements:
@@ -64,6 +71,7 @@ class _Statements:
 
     def __init__(
         self,
+        dialect: Dialect,
         *,
         item: Column[Any],
         count: Column[Any],
@@ -81,22 +89,23 @@ class _Statements:
         self._items: Table = item.table
         self._like_item, self._like_user = likes.c[like_item], likes.c[like_user]
         self._liked_at = likes.c[liked_at] if liked_at else None
-        self._item_type = _id_type(item)
-        self._user_type = _id_type(self._like_user)
+        self._item_ids = IdColumn(item, dialect, "an item")
+        self._user_ids = IdColumn(self._like_user, dialect, "a user")
+        self._unnested = Unnested(item, count, self._like_item, self._like_user, self._liked_at)
 
     # -- ids
 
     def item_key(self, item: Any) -> str:
-        return _key(item, self._item_type, "an item")
+        return self._item_ids.key(item)
 
     def user_key(self, user: Any) -> str:
-        return _key(user, self._user_type, "a user")
+        return self._user_ids.key(user)
 
     def item_id(self, key: str) -> Id:
-        return self._item_type(unescape(key))
+        return self._item_ids.id(key)
 
     def user_id(self, key: str) -> Id:
-        return self._user_type(unescape(key))
+        return self._user_ids.id(key)
 
     # -- transactions
 
@@ -223,7 +232,9 @@ class _Statements:
         epoch: int,
         fence: int,
         batches: Sequence[ItemBatch],
+        apart: bool = False,
     ) -> Committed:
+        """Commit a batch; ``apart`` finds the rows that the database refuses, and sets them aside."""
         scope = _scope(place)
         # First of all: it decides whether we may, and it makes every other flusher of the shard wait.
         if refused := fencing.advance(connection, scope, epoch, fence):
@@ -234,7 +245,12 @@ class _Statements:
         # The items' rows are locked before their likes are read, so that each delta is exact.
         ids = [batch.item for batch in batches]
         locked = (
-            select(self._item).where(self._item.in_(ids)).order_by(self._item).with_for_update()
+            select(self._item)
+            .where(self._item.in_(ids))
+            .order_by(self._item)
+            .with_for_update(
+                key_share=True
+            )  # rows of others that refer to the item may come and go
         )
         there = set(connection.execute(locked).scalars())
         orphans = tuple(batch.item for batch in batches if batch.item not in there)
@@ -246,10 +262,16 @@ class _Statements:
             ]
             for batch in batches
         }
-        changed = self._apply(connection, fresh)
-        self._remember(connection, scope, batches, gone_past)
+        poison: tuple[Poisoned, ...] = ()
+        if apart:
+            changed, poison = sql_poison.apply_apart(connection, self._apply, fresh)
+            poison = sql_poison.set_aside(connection, self, place.scope, poison)
+        else:
+            changed = self._apply(connection, fresh)
+        stay = {one.item for one in poison if not one.kept}
+        self._remember(connection, scope, [b for b in batches if b.item not in stay], gone_past)
         asked = sum(len(batch.changes) for batch in batches)
-        return Committed("", changed, asked - sum(map(len, fresh.values())), orphans)
+        return Committed("", changed, asked - sum(map(len, fresh.values())), orphans, poison)
 
     def _versions(
         self, connection: Connection, scope: str, items: Iterable[Id]
@@ -264,6 +286,9 @@ class _Statements:
 
     def _apply(self, connection: Connection, fresh: dict[Id, list[Change]]) -> int:
         """Insert and delete rows; move each count by the rows really changed; how many those were."""
+        times = _times([one.version for changes in fresh.values() for one in changes])
+        if connection.dialect.name == "postgresql":
+            return self._unnested.apply(connection, fresh, times)
         pairs = [(item, one.user) for item, changes in fresh.items() for one in changes]
         there: set[tuple[Id, Id]] = set()
         for start in range(0, len(pairs), _PAIRS_AT_ONCE):
@@ -275,7 +300,6 @@ class _Statements:
             )
             there.update((item, user) for item, user in found)
         added, removed, moved = [], [], []
-        times = _times([one.version for changes in fresh.values() for one in changes])
         for item, changes in fresh.items():
             delta = 0
             for one in changes:
@@ -352,7 +376,7 @@ class SqlLikes(_Statements):
     """
 
     def __init__(self, engine: Engine, **tables: Any) -> None:
-        super().__init__(**tables)
+        super().__init__(engine.dialect, **tables)
         self.engine = engine
 
     def create_tables(self) -> None:
@@ -397,8 +421,19 @@ class SqlLikes(_Statements):
     def commit(
         self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
     ) -> Committed:
+        def work(connection: Connection, apart: bool = False) -> Committed:
+            return self._commit(connection, place, epoch, fence, batches, apart)
+
+        try:
+            return transact(self.engine, work, write=True)
+        except DBAPIError as error:
+            if not dialects.of_the_row(error):
+                raise
+            return transact(self.engine, lambda c: work(c, apart=True), write=True)
+
+    def poison(self, place: Place, limit: int) -> list[Poisoned]:
         return transact(
-            self.engine, lambda c: self._commit(c, place, epoch, fence, batches), write=True
+            self.engine, lambda c: sql_poison.read(c, self, place.scope, limit), write=False
         )
 
 
@@ -406,7 +441,7 @@ class AsyncSqlLikes(_Statements):
     """The same on an ``AsyncEngine``, for the async face. See ``SqlLikes``."""
 
     def __init__(self, engine: AsyncEngine, **tables: Any) -> None:
-        super().__init__(**tables)
+        super().__init__(engine.dialect, **tables)
         self.engine = engine
 
     async def create_tables(self) -> None:
@@ -462,8 +497,19 @@ class AsyncSqlLikes(_Statements):
     async def commit(
         self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
     ) -> Committed:
+        def work(connection: Connection, apart: bool = False) -> Committed:
+            return self._commit(connection, place, epoch, fence, batches, apart)
+
+        try:
+            return await transact_async(self.engine, work, write=True)
+        except DBAPIError as error:
+            if not dialects.of_the_row(error):
+                raise
+            return await transact_async(self.engine, lambda c: work(c, apart=True), write=True)
+
+    async def poison(self, place: Place, limit: int) -> list[Poisoned]:
         return await transact_async(
-            self.engine, lambda c: self._commit(c, place, epoch, fence, batches), write=True
+            self.engine, lambda c: sql_poison.read(c, self, place.scope, limit), write=False
         )
 
 
@@ -494,25 +540,3 @@ def _time(micros: int, column: Column[Any]) -> datetime.datetime:
 
 def _scope(place: Place) -> str:
     return f"{place.scope}:{place.shard:03d}"
-
-
-def _id_type(column: Column[Any]) -> type[int] | type[str]:
-    try:
-        kind = column.type.python_type
-    except NotImplementedError:
-        kind = object
-    if kind not in (int, str):
-        raise Refused(f"ids are whole numbers or text; the column {column} holds {kind.__name__}")
-    return kind
-
-
-def _key(value: Any, kind: type[int] | type[str], what: str) -> str:
-    if type(value) is not kind:
-        raise Refused(
-            f"{what} of this store is {kind.__name__}, got {type(value).__name__} {value!r}"
-        )
-    if isinstance(value, int):
-        if not -_INT64 <= value < _INT64:
-            raise Refused(f"{what} is a 64-bit number, got {value!r}")
-        return str(value)
-    return bounded(value)

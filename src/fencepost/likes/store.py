@@ -59,6 +59,30 @@ class ItemBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Poisoned:
+    """A change that the database refuses, whatever else is in its batch.
+
+    Args:
+        item: The item's id.
+        user: The user's id.
+        liked: What the user wanted.
+        version: Its place in the order of changes, (epoch, seq).
+        reason: The database's own words, shortened.
+        kept: It was set aside, in the same transaction; else there was no room for it, and it stays
+            in the journal.
+        at: When, in seconds since 1970.
+    """
+
+    item: Id
+    user: Id
+    liked: bool
+    version: tuple[int, int]
+    reason: str
+    kept: bool = True
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """What a commit did.
 
@@ -67,12 +91,14 @@ class Committed:
         changed: Rows inserted or deleted.
         skipped: Changes that the database had already gone past.
         orphans: Items that do not exist (any more); their changes were dropped.
+        poison: Changes that the database refuses by themselves; set aside where a reason was kept.
     """
 
     refused: str = ""
     changed: int = 0
     skipped: int = 0
     orphans: tuple[Id, ...] = ()
+    poison: tuple[Poisoned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +132,8 @@ Cursor = Like
 """The last row of a page: the next page begins below it."""
 
 
-class LikeStore(Protocol):
-    """The database side of a like cache; ``fencepost.sql.SqlLikes`` is one."""
+class Ids(Protocol):
+    """How ids become text and back."""
 
     def item_key(self, item: Any) -> str:
         """An item's id as it stands in keys: escaped text (``fencepost._core.keys.bounded``).
@@ -128,6 +154,10 @@ class LikeStore(Protocol):
     def user_id(self, key: str) -> Id:
         """The inverse of ``user_key``."""
         ...
+
+
+class LikeStore(Ids, Protocol):
+    """The database side of a like cache; ``fencepost.sql.SqlLikes`` is one."""
 
     def epoch(self, place: Place) -> int | Awaitable[int]:
         """The shard's epoch; 0 if it was never opened.
@@ -187,6 +217,13 @@ class LikeStore(Protocol):
 
         The fence is compared and raised first. Then, a row of each item locked before its likes are
         read: changes not newer than the item's last whole commit are skipped, rows are inserted or
-        deleted, and the count moves by the rows *really* changed.
+        deleted, and the count moves by the rows *really* changed. A change that the database
+        refuses by itself must not stop the others: it is set aside, up to a bound.
         """
+        ...
+
+    def poison(
+        self, place: Place, limit: int
+    ) -> Sequence[Poisoned] | Awaitable[Sequence[Poisoned]]:
+        """What was set aside of a like cache (of all its shards), the newest first."""
         ...

@@ -19,9 +19,9 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
-from fencepost.errors import ConfigMismatch, Refused
+from fencepost.errors import ConfigMismatch
+from fencepost.sql.dialects import insert_into
 
 metadata = MetaData()
 
@@ -37,25 +37,15 @@ fences = Table(
 
 def insert_ignoring(connection: Connection, table: Table) -> Any:
     """``INSERT … ON CONFLICT DO NOTHING`` in the connection's dialect."""
-    return _insert(connection, table).on_conflict_do_nothing()
+    return insert_into(connection, table).on_conflict_do_nothing()
 
 
 def upsert(connection: Connection, table: Table, keys: list[str], values: list[str]) -> Any:
     """``INSERT … ON CONFLICT (keys) DO UPDATE`` of some columns."""
-    statement = _insert(connection, table)
+    statement = insert_into(connection, table)
     return statement.on_conflict_do_update(
         index_elements=keys, set_={name: statement.excluded[name] for name in values}
     )
-
-
-def _insert(connection: Connection, table: Table) -> Any:
-    match connection.dialect.name:
-        case "sqlite":
-            return sqlite.insert(table)
-        case "postgresql":
-            return postgresql.insert(table)
-        case other:
-            raise Refused(f"databases known are SQLite and PostgreSQL, got {other}")
 
 
 def epoch_of(connection: Connection, scope: str) -> int | None:

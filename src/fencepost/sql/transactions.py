@@ -1,24 +1,32 @@
 """Transactions whose failures are told apart: nothing applied, or unknown.
 
 One function a transaction, over a plain ``Connection``; a sync engine calls it, an async engine
-runs the same function through ``run_sync``.
+runs the same function through ``run_sync``. It may be called again, so it keeps nothing: the victim
+of a deadlock, and whoever was given a connection that had died idle, is tried anew at once.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import random
+import time
 from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from fencepost._core.backoff import Backoff
 from fencepost.errors import OutcomeUnknown, Unavailable
+from fencepost.sql import dialects
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
+_TRIES: Final = 4
+_AGAIN: Final = Backoff(0.01, 0.2)
 
 
 def transact(engine: Engine, work: Work[T], *, write: bool) -> T:
@@ -26,64 +34,62 @@ def transact(engine: Engine, work: Work[T], *, write: bool) -> T:
 
     Args:
         engine: Where.
-        work: Called once with the connection.
-        write: Takes the write lock first (SQLite); else one consistent snapshot is read.
+        work: Called with the connection; once more where its transaction was undone in passing.
+        write: Takes the write lock first (SQLite), reads what is committed (PostgreSQL); else one
+            consistent snapshot is read.
 
     Raises:
-        Unavailable: Nothing was applied: the database can't be reached, or is locked.
+        Unavailable: Nothing was applied: the database can't be reached, is locked, cancelled it,
+            or undid it time and again.
         OutcomeUnknown: COMMIT was sent and its reply was lost.
     """
-    try:
-        with engine.connect() as connection:
-            return _within(connection, work, write)
-    except (OperationalError, InterfaceError, PoolTimeout) as error:
-        raise _nothing_applied(error) from error
-    except DBAPIError as error:
-        if error.connection_invalidated:
-            raise _nothing_applied(error) from error
-        raise
+    tries = 0
+    while True:
+        try:
+            with engine.connect() as connection:
+                return _within(connection, work, write)
+        except (DBAPIError, PoolTimeout) as error:
+            tries += 1
+            time.sleep(_pause(error, tries))
 
 
 async def transact_async(engine: AsyncEngine, work: Work[T], *, write: bool) -> T:
     """The same on an async engine."""
-    try:
-        async with engine.connect() as connection:
-            return await connection.run_sync(_within, work, write)
-    except (OperationalError, InterfaceError, PoolTimeout) as error:
-        raise _nothing_applied(error) from error
-    except DBAPIError as error:
-        if error.connection_invalidated:
-            raise _nothing_applied(error) from error
-        raise
+    tries = 0
+    while True:
+        try:
+            async with engine.connect() as connection:
+                return await connection.run_sync(_within, work, write)
+        except (DBAPIError, PoolTimeout) as error:
+            tries += 1
+            await asyncio.sleep(_pause(error, tries))
 
 
 def _within(connection: Connection, work: Work[T], write: bool) -> T:
-    commit: Callable[[], Any]
-    rollback: Callable[[], Any]
-    if connection.dialect.name == "sqlite":
-        # The driver's own BEGIN comes late and is deferred: two writers would then meet half-way.
-        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-        commit = partial(connection.exec_driver_sql, "COMMIT")
-        rollback = partial(connection.exec_driver_sql, "ROLLBACK")
-    else:
-        level = "READ COMMITTED" if write else "REPEATABLE READ"
-        connection = connection.execution_options(isolation_level=level)
-        commit, rollback = connection.commit, connection.rollback
+    connection, commit, rollback = dialects.begin(connection, write=write)
     try:
         result = work(connection)
     except BaseException:
-        rollback()
+        with contextlib.suppress(DBAPIError):  # the error before it is the one to tell
+            rollback()
         raise
     try:
         commit()
     except DBAPIError as error:
+        if dialects.undone(error):
+            raise
         raise OutcomeUnknown(
             f"the reply to COMMIT was lost: it was applied once or not at all: {error.orig}"
         ) from error
     return result
 
 
-def _nothing_applied(error: Exception) -> Unavailable:
+def _pause(error: DBAPIError | PoolTimeout, tries: int) -> float:
+    """Seconds until the next try of a transaction that was undone; the error, if there is none."""
+    if isinstance(error, DBAPIError):
+        if tries < _TRIES and dialects.passing(error):
+            return _AGAIN.delay(tries, random.random())
+        if not dialects.out_of_reach(error):
+            raise error
     cause = getattr(error, "orig", None) or error
-    return Unavailable(f"the database did not do it, nothing was applied: {cause}")
+    raise Unavailable(f"the database did not do it, nothing was applied: {cause}") from error
