@@ -1,0 +1,104 @@
+"""How a cache behaves; checked at birth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fencepost.errors import Refused
+
+OnTimeout = Literal["raise", "stale", "load"]
+OnRejected = Literal["reread", "stale", "raise"]
+Coalesce = Literal["fleet", "process", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheOptions:
+    """Options of a cache; keyword-only and frozen.
+
+    Args:
+        ttl: Seconds that an entry is fresh.
+        stale: Seconds beyond ``ttl`` that it may be served while it is refreshed, or when that
+            fails. Then it is gone: nothing moves that deadline.
+        negative_ttl: Seconds that "there is none" is fresh; None does not cache it.
+        jitter: Fraction of ``ttl`` by which entries' lives differ, so that they don't end at once.
+        beta: How eagerly an entry is refreshed before its end, in units of its load time (XFetch;
+            Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention",
+            VLDB 2015). 0 never does.
+        lease: Seconds that a loader's right lasts without a sign of life; it is renewed while it runs.
+        load_limit: Seconds after which a load is given up.
+        soft_limit: Seconds after which a caller that has a stale value at hand takes it, while the
+            load goes on; None waits.
+        wait: Seconds that a caller waits for somebody else's load.
+        on_timeout: Then: ``raise`` ``WaitTimeout``, take a ``stale`` value (or raise), or ``load``
+            without a lease, under ``max_loads``.
+        on_rejected: What the owner of a refused load does: ``reread`` (and load again, ``rounds``
+            times at most), take a ``stale`` value, or ``raise`` ``RefreshRejected``.
+        max_loads: Loads of this cache that one process runs at once; others wait their turn.
+        coalesce: Who shares a load: the whole ``fleet``, one ``process``, or ``none``.
+        remember: Seconds that an invalidation is remembered: the longest that a replica of the
+            source lags, and longer than any load.
+        rounds: How often a call may be refused before it gives up.
+
+    Raises:
+        Refused: A value that can't work, and what to do.
+    """
+
+    ttl: float = 60.0
+    stale: float = 0.0
+    negative_ttl: float | None = 5.0
+    jitter: float = 0.0
+    beta: float = 1.0
+    lease: float = 5.0
+    load_limit: float = 30.0
+    soft_limit: float | None = None
+    wait: float = 10.0
+    on_timeout: OnTimeout = "raise"
+    on_rejected: OnRejected = "reread"
+    max_loads: int = 64
+    coalesce: Coalesce = "fleet"
+    remember: float = 60.0
+    rounds: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("ttl", "lease", "load_limit", "remember"):
+            self._seconds(name, getattr(self, name), least=0.001)
+        for name in ("stale", "wait"):
+            self._seconds(name, getattr(self, name), least=0)
+        if self.negative_ttl is not None:
+            self._seconds("negative_ttl", self.negative_ttl, least=0.001)
+        if self.soft_limit is not None:
+            self._seconds("soft_limit", self.soft_limit, least=0)
+        if not _number(self.jitter) or not 0 <= self.jitter <= 1:
+            raise Refused(f"jitter is a fraction of ttl, 0 to 1, got {self.jitter!r}")
+        if not _number(self.beta) or not 0 <= self.beta <= 100:
+            raise Refused(f"beta is 0 (never early) to 100, got {self.beta!r}")
+        for name, allowed in (
+            ("on_timeout", ("raise", "stale", "load")),
+            ("on_rejected", ("reread", "stale", "raise")),
+            ("coalesce", ("fleet", "process", "none")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise Refused(f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        for name in ("max_loads", "rounds"):
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= 100_000:
+                raise Refused(f"{name} is a whole number from 1 to 100,000, got {value!r}")
+        if self.lease > self.load_limit:
+            raise Refused(
+                f"lease {self.lease:g} s is longer than load_limit {self.load_limit:g} s: a loader that "
+                "died would be waited for longer than one that works; lower lease"
+            )
+        if self.remember < self.load_limit:
+            raise Refused(
+                f"remember {self.remember:g} s is shorter than load_limit {self.load_limit:g} s: a load "
+                "could outlive the memory of what stopped it; raise remember"
+            )
+
+    def _seconds(self, name: str, value: object, *, least: float) -> None:
+        if not _number(value) or not least <= value <= 366 * 86_400:  # type: ignore[operator]
+            raise Refused(f"{name} is in seconds, {least:g} to a year, got {value!r}")
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

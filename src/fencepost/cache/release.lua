@@ -1,0 +1,12 @@
+-- release: give a lease back without publishing, so that the next one need not wait for its end.
+-- KEYS   lease {ns:cache:name:key}:l
+-- ARGV   token
+-- resend: harmless, it is not ours any more
+-- ->     RELEASED
+-- ->     LOST
+local lease = KEYS[1]
+local token = ARGV[1]
+
+if redis.call('GET', lease) ~= token then return {'LOST'} end
+redis.call('DEL', lease)
+return {'RELEASED'}

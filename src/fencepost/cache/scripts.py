@@ -1,0 +1,133 @@
+"""The scripts of the cache: what each answers, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from fencepost._core.script import Script, load_script
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """The right to refresh is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """There is another entry than was seen."""
+
+    entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Somebody else is loading, for ``left_ms`` without a sign of life; ``entry`` is b'' if there is none."""
+
+    left_ms: int
+    entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The lease was prolonged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The lease was given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The lease is not ours any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Written; everybody reads it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Not written: ``invalidated``, ``expired`` (alone), ``successor`` or ``writing``."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Older:
+    """Not written: the source has been seen at a newer revision."""
+
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidated:
+    """Forgotten, and every load that was under way is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A write is announced: ``alone`` or ``shared`` with others."""
+
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Written by several at once: nobody's value is published."""
+
+
+_ANSWERS: Final[dict[bytes, Any]] = {
+    b"WON": Won,
+    b"VALUE": Value,
+    b"WAIT": Wait,
+    b"RENEWED": Renewed,
+    b"RELEASED": Released,
+    b"LOST": Lost,
+    b"PUBLISHED": Published,
+    b"REJECTED": Rejected,
+    b"OLDER": Older,
+    b"INVALIDATED": Invalidated,
+    b"BEGUN": Begun,
+    b"FORGOTTEN": Forgotten,
+}
+
+
+def _answer(reply: list[Any]) -> Any:
+    kind = _ANSWERS[reply[0]]
+    words = reply[1 : 1 + len(fields(kind))]
+    if kind in (Value, Wait):
+        return kind(*words)
+    return kind(*(word.decode() if isinstance(word, bytes) else word for word in words))
+
+
+def _load(verb: str) -> Script[Any]:
+    return load_script(__package__, verb, _answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """All scripts of a cache; tests put others in their place to see a guard matter."""
+
+    claim: Script[Won | Value | Wait]
+    renew: Script[Renewed | Lost]
+    release: Script[Released | Lost]
+    publish: Script[Published | Rejected | Older]
+    invalidate: Script[Invalidated]
+    set: Script[Published | Older]
+    write_begin: Script[Begun]
+    write_end: Script[Published | Forgotten]
+
+
+SCRIPTS: Final = Scripts(
+    claim=_load("claim"),
+    renew=_load("renew"),
+    release=_load("release"),
+    publish=_load("publish"),
+    invalidate=_load("invalidate"),
+    set=_load("set"),
+    write_begin=_load("write_begin"),
+    write_end=_load("write_end"),
+)
