@@ -22,7 +22,7 @@ if sys.version_info < (3, 11):
 try:
     import venv
     if sys.argv[1] != "uv":
-        import ensurepip
+        from ensurepip import bootstrap
 except ImportError:
     sys.exit(4)
 '
