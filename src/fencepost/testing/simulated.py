@@ -22,10 +22,10 @@ class Step:
 
     Args:
         kind: ``run`` and ``all`` (calls to the server), ``call`` (a function of the user's),
-            ``sleep``, or ``wait`` (for a spawned protocol).
+            ``sleep``, ``wait`` (for a spawned protocol), or ``until`` (a condition).
         label: The name in schedules: the verb of the script or command, or the function's name.
         calls: The calls of a ``run`` or ``all``.
-        fn: The function of a ``call``.
+        fn: The function of a ``call``; the condition of an ``until``.
         args: Its arguments, or the seconds of a ``sleep``.
     """
 
@@ -92,6 +92,15 @@ class SimPort:
 
     async def wait(self, task: Spawned) -> Any:
         return await Step("wait", "wait", args=(task,))
+
+    async def until(self, holds: Callable[[Any], bool], name: str = "until") -> None:
+        """Wait for a condition; for actors of a test, protocols have no such verb.
+
+        Args:
+            holds: Judges what a check sees (``View``); the step can be taken only while it is true.
+            name: The step's label.
+        """
+        await Step("until", name, fn=holds)
 
     def token(self) -> str:
         self.tokens += 1

@@ -1,0 +1,97 @@
+"""A server of one's own for a while: private, empty, nothing durable. The explorer empties it freely."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fencepost._core import commands
+from fencepost._core.port import Port, run_sync
+from fencepost.client import Client
+from fencepost.errors import Refused, Unavailable
+
+_READY_WITHIN = 15.0  # seconds; a process starts when the machine lets it
+
+
+class ScratchServer:
+    """A server that may be emptied at any time.
+
+    Args:
+        url: A server that is up already; it must be empty. None starts one that ends with ``close``.
+
+    Raises:
+        Refused: The server holds keys: an exploration would delete them.
+        Unavailable: There is no server binary, or it did not start.
+    """
+
+    def __init__(self, url: str | None = None) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._home: Path | None = None
+        if url is None:
+            url = self._start()
+        self.url = url
+        self._client = Client.from_url(url)
+        self.port: Port = self._client.port
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> str:
+        from fencepost.server.binary import find_binary
+
+        binary = find_binary()
+        self._home = Path(tempfile.mkdtemp(prefix="fp-", dir="/tmp"))  # noqa: S108  # socket paths are short
+        address = self._home / "s"
+        self._process = subprocess.Popen(  # noqa: S603
+            [
+                str(binary),
+                *("--port", "0", "--unixsocket", str(address), "--unixsocketperm", "700"),
+                *("--dir", str(self._home), "--save", "", "--appendonly", "no"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        return f"unix://{address}"
+
+    def _wait_until_ready(self) -> None:
+        until = time.monotonic() + (_READY_WITHIN if self._process else 0.0)
+        while True:
+            try:
+                held = run_sync(self.port.run(commands.raw("DBSIZE")))
+            except Unavailable:
+                if time.monotonic() > until or (self._process and self._process.poll() is not None):
+                    raise
+                time.sleep(0.005)
+                continue
+            if held:
+                raise Refused(f"{self.url} holds {held} keys, an exploration would delete them; give an empty server")
+            return
+
+    def close(self) -> None:
+        """End what was started; a server that was given is left empty."""
+        if self._process is None:
+            try:
+                run_sync(self.port.run(commands.raw("FLUSHALL")))
+            except Unavailable:
+                pass
+        self._client.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
