@@ -231,7 +231,7 @@ async def sign_in(request: Request) -> Response:
     wanted = unicodedata.normalize("NFC", " ".join(form.get("name", "").split()))
     errors: dict[str, str] = {}
     if proof is None:
-        errors |= {"token": "is not the right one"}
+        errors |= {"token": "this is not the right token"}
     try:
         user_name(wanted, "name")
     except Problem as problem:

@@ -3,6 +3,13 @@
 
 const offline = () => document.getElementById("offline");
 
+// A notice is said once: a reload must not say it again.
+const here = new URL(location.href);
+if (here.searchParams.has("notice")) {
+  here.searchParams.delete("notice");
+  history.replaceState(null, "", here);
+}
+
 // A hidden page asks for nothing; it catches up at its next pulse.
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (document.hidden && event.detail.pathInfo.requestPath.startsWith("/pulse")) event.preventDefault();
