@@ -210,19 +210,17 @@ def test_what_a_starter_blocks_or_ignores_does_not_reach_the_server(data: Path) 
 
 
 def test_ctrl_c_in_the_starters_terminal_reaches_neither_supervisor_nor_server(data: Path) -> None:
-    quiet = "signal.signal(signal.SIGINT, signal.SIG_DFL)"
-    with (
-        Starter(data, group=True, before=f"import signal; {quiet}") as starter,
-        Starter(data) as other,
-    ):
+    default = "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)"
+    with Starter(data, group=True, before=default) as starter:
         pid, path = starter.ready()
-        other.ready()
+        held = start(data)  # the second: the supervisor is the first one's
         bosses = supervisors_in(data)
         starter.interrupt()
         with client(path) as link:
             assert link.ping()
         assert supervisors_in(data) == bosses
         assert start_and_leave(data) == pid
+        held.close()
 
 
 def start_and_leave(data: Path) -> int:
@@ -255,13 +253,38 @@ def test_fork_in_the_middle_of_a_start_blocks_nobody(
         children.append(child)
         return original(data)
 
+    held = start(data) if moment == "_answers" else None  # else this start is the first
     monkeypatch.setattr(launcher, moment, forking)
     with start(data) as server, Starter(data) as other:
         assert other.ready()[0] == server.pid
+    if held:
+        held.close()
     os.close(wake)
     os.close(go)
     for child in children:
         os.waitpid(child, 0)
+
+
+def test_fork_of_a_starter_that_is_killed_blocks_nobody(data: Path) -> None:
+    """Nobody but the supervisor is left to unlock what the child has a copy of."""
+    before = """
+import os, signal
+from fencepost.server import launcher
+run = launcher.subprocess.run
+def forks_and_dies(*args, **options):
+    if os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+    run(*args, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+launcher.subprocess.run = forks_and_dies
+"""
+    with Starter(data, before=before) as first:
+        first.begun()
+        eventually(lambda: bool(supervisors_in(data)), "a supervisor runs")
+        with Starter(data) as second:
+            pid, _ = second.ready()
+            assert servers_in(data) == [pid]
 
 
 def test_server_that_still_loads_is_not_ready(data: Path) -> None:
