@@ -161,7 +161,8 @@ class Server:
                     pause = RECONNECT.delay(trouble.tries - 1, random.random())
                     await asyncio.sleep(max(min(pause, deadline - monotonic()), 0))
                 error = None
-            big = _size(call) > BULK_BYTES or _key(call) in self._big
+            wide = _size(call) > BULK_BYTES
+            big = wide or _key(call) in self._big
             timer: asyncio.TimerHandle | None = None
             try:
                 link = await (self._bulk if big else self._main).enter(deadline)
@@ -175,9 +176,9 @@ class Server:
             finally:
                 if timer is not None:
                     timer.cancel()
-            if type(reply) is bytes and len(reply) > BULK_BYTES:
+            if (type(reply) is bytes and len(reply) > BULK_BYTES) or (wide and not call.script):
                 self._note_big(call)
-            elif big and _size(call) <= BULK_BYTES:
+            elif big:
                 self._big.pop(_key(call), None)  # it is small by now
             return call.parse(reply)
 

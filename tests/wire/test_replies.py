@@ -1,0 +1,309 @@
+"""Every caller gets its own reply, in order and within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost import AsyncClient, OutcomeUnknown, Overloaded
+from fencepost._core import commands
+from fencepost.wire import single
+from fencepost.wire.lane import Lane
+from fencepost.wire.link import Link
+from support.loops import on_both_loops
+from support.until import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.proxy import Proxy
+
+pytestmark = on_both_loops
+
+
+async def cancel_at_random(client: AsyncClient, calls: int, seed: int) -> tuple[int, int]:
+    """Echo numbers and cancel half of the callers; how many got theirs, and how many another's."""
+    dice = random.Random(seed)
+    right = wrong = 0
+
+    async def echo(number: int) -> None:
+        nonlocal right, wrong
+        reply = await client.command("ECHO", number)
+        right += reply == b"%d" % number
+        wrong += reply != b"%d" % number
+
+    for start in range(0, calls, 200):
+        tasks = [asyncio.create_task(echo(n)) for n in range(start, start + 200)]
+        for _ in range(dice.randrange(4)):
+            await asyncio.sleep(0)
+        for task in dice.sample(tasks, 100):
+            task.cancel()
+            if dice.random() < 0.05:
+                await asyncio.sleep(0)
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return right, wrong
+
+
+async def test_ten_thousand_random_cancels_never_mix_replies(server_url: str) -> None:
+    async with AsyncClient.from_url(server_url) as client:
+        right, wrong = await cancel_at_random(client, 20_000, seed=1)
+        assert wrong == 0
+        assert right >= 10_000
+        identity = await client.command("CLIENT", "ID")
+        assert await client.command("CLIENT", "ID") == identity  # the connection lived through it
+
+
+async def test_link_that_forgets_cancelled_callers_mixes_replies(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: a cancelled caller must keep its place in the line."""
+    send = Link.send
+
+    def forgetful(self: Link, packed: bytes) -> asyncio.Future[Any]:
+        future = send(self, packed)
+
+        def leave(done: asyncio.Future[Any]) -> None:
+            if done.cancelled() and done in self.waiting:
+                self.waiting.remove(done)
+
+        future.add_done_callback(leave)
+        return future
+
+    monkeypatch.setattr(Link, "send", forgetful)
+    monkeypatch.setattr(Link, "abort", lambda *_: None)  # it would notice the surplus reply
+    async with AsyncClient.from_url(server_url, budget=0.5) as client:
+        await client.command("PING")
+        cancelled = asyncio.create_task(client.command("ECHO", 1))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        assert await client.command("ECHO", 2) == b"1"
+        monkeypatch.undo()
+
+
+async def test_five_thousand_calls_in_one_tick_are_answered_in_order(
+    server_url: str, namespace: str
+) -> None:
+    async with AsyncClient.from_url(server_url) as client:
+        await client.command("PING")
+        replies = await asyncio.gather(*(client.command("INCR", namespace) for _ in range(5000)))
+        assert replies == list(range(1, 5001))
+
+
+async def test_batch_goes_out_in_one_write(proxy: Proxy, namespace: str) -> None:
+    async with AsyncClient.from_url(proxy.url) as client:
+        await client.command("PING")
+        calls = [commands.raw("INCR", namespace) for _ in range(1000)]
+        assert await client.port.all(calls) == list(range(1, 1001))
+        assert await client.port.all([]) == []
+
+
+async def cancel_a_batch(proxy: Proxy, namespace: str) -> list[str]:
+    """Cancel a batch, lose its connection, and return what asyncio reports as never seen."""
+    reported: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
+    async with AsyncClient.from_url(proxy.url) as client:
+        await client.command("PING")
+        proxy.hold("reply")
+        calls = [commands.raw("INCR", namespace) for _ in range(10)]
+        batch = asyncio.create_task(client.port.all(calls))
+        await proxy.seen(lambda: proxy.count("INCR") == 10)
+        batch.cancel()
+        await asyncio.wait([batch])
+        assert batch.cancelled()
+        await asyncio.to_thread(proxy.cut)
+        proxy.release("reply")
+        assert await client.command("GET", namespace) == b"10"
+    gc.collect()
+    return reported
+
+
+async def test_cancelled_batch_leaves_nothing_behind(proxy: Proxy, namespace: str) -> None:
+    assert await cancel_a_batch(proxy, namespace) == []
+
+
+async def test_cancelled_batch_that_keeps_its_requests_is_reported(
+    proxy: Proxy, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: their errors are set, and nobody looks at them."""
+    send = Link.send
+
+    def kept(self: Link, packed: bytes) -> Any:
+        future = send(self, packed)
+        if b"INCR" not in packed:
+            return future
+        mine = asyncio.get_running_loop().create_future()  # what is cancelled is another one
+        future.add_done_callback(lambda done: mine.done() or mine.set_result(done))
+        return mine
+
+    monkeypatch.setattr(Link, "send", kept)
+    assert any("never retrieved" in one for one in await cancel_a_batch(proxy, namespace))
+
+
+# -- bounds
+
+
+async def test_callers_over_the_bound_are_let_in_in_order(proxy: Proxy) -> None:
+    order = await completion_order(proxy)
+    assert order == sorted(order)
+    assert len(order) == 60
+
+
+async def test_newcomers_that_do_not_queue_overtake(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: a lane that hides its queue from newcomers."""
+    monkeypatch.setattr(Lane, "turns", property(lambda _: 0, lambda *_: None), raising=False)
+    order = await completion_order(proxy)
+    assert order != sorted(order)
+
+
+async def completion_order(proxy: Proxy) -> list[int]:
+    """Calls over a bound of 4, by tickets drawn as they are made; who has a reply calls again."""
+    order: list[int] = []
+    tickets = itertools.count()
+    async with AsyncClient.from_url(proxy.url, max_requests=4, budget=20) as client:
+        await client.command("PING")
+        proxy.hold("reply")
+
+        async def caller() -> None:
+            for _ in range(3):
+                mine = next(tickets)
+                await client.command("ECHO", mine)
+                order.append(mine)
+
+        callers = [asyncio.create_task(caller()) for _ in range(20)]
+        await proxy.seen(lambda: proxy.count("ECHO") == 4)
+        assert not order
+        proxy.release("reply")
+        await asyncio.gather(*callers)
+    return order
+
+
+async def test_nothing_moves_so_who_waits_for_room_is_told_to_come_back(proxy: Proxy) -> None:
+    async with AsyncClient.from_url(proxy.url, max_requests=4, budget=0.3) as client:
+        await client.command("PING")
+        proxy.hold("reply")
+        outcomes = await asyncio.gather(
+            *(client.command("ECHO", n) for n in range(10)), return_exceptions=True
+        )
+        assert [type(one) for one in outcomes] == [OutcomeUnknown] * 4 + [Overloaded] * 6
+        assert proxy.count("ECHO") == 4
+        proxy.release("reply")
+        assert await client.command("ECHO", "again") == b"again"
+
+
+async def test_bytes_are_bounded_too(proxy: Proxy, namespace: str) -> None:
+    big = "x" * 40_000
+    async with AsyncClient.from_url(proxy.url, max_bytes=100_000, budget=20) as client:
+        await client.command("PING")
+        proxy.hold("reply")
+        sets = [asyncio.create_task(client.command("SET", namespace, big)) for _ in range(50)]
+        await proxy.seen(lambda: proxy.count("SET") >= 3)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        # The bound is looked at once a write, and a write holds at most 32 requests.
+        assert proxy.count("SET") <= 3 + 32
+        proxy.release("reply")
+        assert await asyncio.gather(*sets) == [b"OK"] * 50
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+async def test_waiter_cancelled_as_it_is_let_in_gives_its_turn_on(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    async with AsyncClient.from_url(proxy.url, max_requests=1, budget=20) as client:
+        await client.command("PING")
+        proxy.hold("reply")
+        tasks = [asyncio.create_task(client.command("ECHO", n)) for n in range(3)]
+        await proxy.seen(lambda: proxy.count("ECHO") == 1)
+        lane = client._server()._main
+        await until(lambda: lane.turns == 2)
+        let_in = lane._let_in
+
+        def let_in_and_cancel() -> None:
+            if when == "before":
+                tasks[1].cancel()
+            let_in()
+            tasks[1].cancel()
+
+        monkeypatch.setattr(lane, "_let_in", let_in_and_cancel)
+        link = lane.link
+        assert link is not None
+        link.room = let_in_and_cancel
+        proxy.release("reply")
+        assert await tasks[0] == b"0"
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[1]
+        assert await tasks[2] == b"2"
+        assert lane.turns == 0
+        assert lane._let == 0
+
+
+# -- big values beside small ones
+
+
+async def test_small_calls_are_answered_while_a_big_value_is_on_its_way(
+    proxy: Proxy, namespace: str
+) -> None:
+    big = b"x" * (4 << 20)
+    async with AsyncClient.from_url(proxy.url, budget=20) as client:
+        await client.command("SET", namespace, big)
+        proxy.hold("reply", "GET")
+        reading = asyncio.create_task(client.command("GET", namespace))
+        await proxy.seen(lambda: proxy.waiting == 1)
+        key = namespace + "n"
+        counts = await asyncio.gather(*(client.command("INCR", key) for _ in range(100)))
+        assert counts == list(range(1, 101))
+        assert not reading.done()
+        proxy.release("reply")
+        assert await reading == big
+        assert proxy.connections == 2
+        # What became small comes home.
+        await client.command("SET", namespace, "small")
+        assert await client.command("GET", namespace) == b"small"
+        assert not client._server()._big
+
+
+async def test_one_connection_for_all_holds_small_calls_up(
+    proxy: Proxy, server_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control: without the second connection."""
+    monkeypatch.setattr(single, "BULK_BYTES", 1 << 30)
+    async with (
+        AsyncClient.from_url(proxy.url, budget=20) as client,
+        AsyncClient.from_url(server_url) as direct,
+    ):
+        await client.command("SET", namespace, b"x" * (4 << 20))
+        proxy.hold("reply", "GET")
+        reading = asyncio.create_task(client.command("GET", namespace))
+        await proxy.seen(lambda: proxy.waiting == 1)
+        small = asyncio.create_task(client.command("INCR", namespace + "n"))
+        while await direct.command("GET", namespace + "n") is None:
+            pass
+        assert not small.done()  # the server has answered long since
+        proxy.release("reply")
+        assert len(await reading) == 4 << 20
+        assert await small == 1
+
+
+async def test_big_reply_learned_once_goes_the_other_way_next_time(
+    server_url: str, namespace: str, proxy: Proxy
+) -> None:
+    async with (
+        AsyncClient.from_url(server_url) as other,
+        AsyncClient.from_url(proxy.url) as client,
+    ):
+        await other.command("SET", namespace, b"x" * 200_000)
+        for _ in range(2):
+            assert len(await client.command("GET", namespace)) == 200_000
+        assert proxy.connections == 2
+        small: Callable[[int], Any] = lambda n: client.command("ECHO", n)  # noqa: E731
+        assert await asyncio.gather(*map(small, range(50))) == [b"%d" % n for n in range(50)]
+        assert proxy.connections == 2
