@@ -11,6 +11,7 @@ the wheel's files: then they are copied beside the data.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import os
@@ -22,10 +23,11 @@ import tempfile
 import time
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import psutil
 
+from support.proxy import LoopThread
 from support.servers import READY_WITHIN, _reaper
 
 _SYSTEM = "/usr/lib/postgresql"
@@ -213,3 +215,55 @@ class PostgresProcess:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+class CommitCutter(LoopThread):
+    """A proxy to a PostgreSQL that cuts a connection at its COMMIT, as often as it is told.
+
+    Args:
+        postgres: Where to.
+    """
+
+    def __init__(self, postgres: PostgresProcess) -> None:
+        super().__init__(tcp=True)
+        self._upstream = str(postgres.home / ".s.PGSQL.5432")
+        self._cuts: list[Literal["before", "after"]] = []
+        self.commits = 0
+        """How many were seen."""
+
+    def database(self, url: str) -> str:
+        """The same database through this proxy."""
+        name = url.partition("@/")[2].partition("?")[0]
+        return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/{name}"
+
+    def cut(self, when: Literal["before", "after"]) -> None:
+        """Cut the next COMMIT: before the server gets it, or after it did and answered."""
+        self._cuts.append(when)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_unix_connection(self._upstream)
+        silent = asyncio.Event()
+
+        async def replies() -> None:
+            while data := await up_reader.read(65536):
+                if silent.is_set():
+                    return
+                writer.write(data)
+
+        back = asyncio.create_task(replies())
+        try:
+            while data := await reader.read(65536):
+                if b"COMMIT\0" in data:  # and not READ COMMITTED
+                    self.commits += 1
+                    when = self._cuts.pop(0) if self._cuts else None
+                    if when == "before":
+                        return
+                    if when == "after":
+                        silent.set()
+                        up_writer.write(data)
+                        await back
+                        return
+                up_writer.write(data)
+        finally:
+            back.cancel()
+            up_writer.transport.abort()

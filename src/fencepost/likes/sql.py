@@ -286,9 +286,13 @@ class _Statements:
 
     def _apply(self, connection: Connection, fresh: dict[Id, list[Change]]) -> int:
         """Insert and delete rows; move each count by the rows really changed; how many those were."""
-        times = _times([one.version for changes in fresh.values() for one in changes])
         if connection.dialect.name == "postgresql":
-            return self._unnested.apply(connection, fresh, times)
+            return self._unnested.apply(connection, fresh, _times(fresh))
+        return self._apply_by_looking(connection, fresh)
+
+    def _apply_by_looking(self, connection: Connection, fresh: dict[Id, list[Change]]) -> int:
+        """Right where the transaction has the write lock, as on SQLite: nobody comes between."""
+        times = _times(fresh)
         pairs = [(item, one.user) for item, changes in fresh.items() for one in changes]
         there: set[tuple[Id, Id]] = set()
         for start in range(0, len(pairs), _PAIRS_AT_ONCE):
@@ -517,10 +521,11 @@ _DAWN: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 
-def _times(flushed: list[tuple[int, int]]) -> dict[tuple[int, int], datetime.datetime]:
+def _times(fresh: dict[Id, list[Change]]) -> dict[tuple[int, int], datetime.datetime]:
     """The time of each change of a batch: that of the flush, a microsecond apart in their own order."""
     now = datetime.datetime.now(datetime.UTC)
-    return {version: now + place * _MICROSECOND for place, version in enumerate(sorted(flushed))}
+    flushed = sorted(one.version for changes in fresh.values() for one in changes)
+    return {version: now + place * _MICROSECOND for place, version in enumerate(flushed)}
 
 
 def _micros(moment: datetime.datetime | None) -> int:
