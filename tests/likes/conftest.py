@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.likes import Lab, LabMaker, lab_maker
+pytest.register_assert_rewrite(
+    "support.likes", "likes.schedules"
+)  # their asserts say what they saw
+
+from support.likes import Lab, LabMaker, lab_maker  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,18 +8,35 @@ comes out wrong under the same events. A race that the wrong design survives wou
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import Engine
 
 from fencepost._core.port import run_sync
 from fencepost.errors import ConfigMismatch, Overloaded, Refused, UnknownItem
 from fencepost.likes import LikeOptions, SqlLikes, protocol
 from fencepost.likes.protocol import Known, LikeStatus
-from fencepost.likes.store import Committed, Id, ItemBatch, LikeStore, Place, Snapshot
+from fencepost.likes.store import Id, Place, Snapshot
 from likes.common_design import CommonDesign
+from likes.schedules import (
+    COLD_SET,
+    COLD_STATUS,
+    AnyEpoch,
+    OneTimeline,
+    dirty,
+    r4,
+    r5,
+    r8,
+    r24,
+    r31,
+    r32,
+    r36,
+    r41,
+    r42,
+    told,
+    unfenced,
+    warmed,
+)
 from support.likes import (
     TABLES,
     Lab,
@@ -37,23 +54,6 @@ from support.servers import ServerProcess, find_binary
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-LOAD = "{0}.begin {0}.snapshot {0}.fill"
-COLD_SET = "{0}.set {0}.begin {0}.snapshot {0}.fill {0}.set"
-COLD_STATUS = "{0}.hmget {0}.begin {0}.snapshot {0}.fill {0}.hmget"
-FLUSH = "{0}.claim {0}.commit {0}.ack"
-
-
-def told(lines: str, *names: str) -> str:
-    """A schedule with actors' names put in."""
-    return lines.format(*names)
-
-
-def warmed(lab: Lab, *users: str) -> int:
-    """An item that these users like, with its header in the cache."""
-    item = lab.item(*users)
-    lab.seen(item)
-    return item
 
 
 # -- the last unlike: what began it all
@@ -169,16 +169,6 @@ def test_r3_control(lab: Lab) -> None:
     assert lab.do(common.details("u2")) == (False, 1)  # wrong: the like is only in the queue
 
 
-def r4(lab: Lab) -> None:
-    item = lab.item("u1")
-    play = lab.run("a.hmget a.begin a.snapshot", a=lab.status(item, "u1"))
-    lab.like(item, "u2")
-    lab.flushed(item)
-    lab.lose_header(item)
-    play.run("a.fill")
-    lab.shows(item, {"u1", "u2"})
-
-
 def test_r4_two_rebuilds_the_older_one_last(lab: Lab) -> None:
     """A reads SQL; u2's like is flushed; the header expires; A fills. What A read is older than
     the flush: its token was withdrawn, so it fills nothing."""
@@ -215,13 +205,6 @@ def test_r4_control_of_the_common_design(lab: Lab) -> None:
     assert lab.do(common.details("u2")) == (False, 1)  # wrong until the set expires
 
 
-def r5(lab: Lab) -> None:
-    item = lab.item("u1", "u2")
-    schedule = f"a.hmget a.begin a.snapshot {told(COLD_SET, 'u1')} a.fill a.hmget"
-    lab.run(schedule, a=lab.status(item, "u2"), u1=lab.set(item, "u1", False))
-    lab.holds(item, {"u2"}, {"u1"})
-
-
 def test_r5_fill_onto_a_newer_set(lab: Lab) -> None:
     """A reads {u1, u2}; B loads and u1 unlikes; A's fill must not bring u1 back."""
     r5(lab)
@@ -238,16 +221,6 @@ def test_r5_control_of_the_common_design(lab: Lab) -> None:
     lab.do(common.click("u1", False))
     play.run("a.refill a.look")
     assert lab.do(common.details("u1"))[0] is True  # wrong: the deleted like is back
-
-
-def r8(lab: Lab) -> None:
-    item = lab.item("u2")
-    play = lab.run("a.hmget a.begin a.snapshot", a=lab.status(item, "u2"))
-    lab.like(item, "u1")  # pending: a rebuild would have to lay it over what it read
-    lab.flushed(item)  # acknowledged: now nothing is left to lay over
-    lab.lose_header(item)
-    play.run("a.fill")
-    lab.shows(item, {"u1", "u2"})
 
 
 def test_r8_overlay_aba(lab: Lab) -> None:
@@ -392,30 +365,6 @@ def test_r21_control(lab: Lab) -> None:
     assert lab.do(common.details("u1")) == (False, 1)
 
 
-class Unfenced(SqlLikes):
-    """Without the fence, and without the memory of what was flushed last."""
-
-    def commit(
-        self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
-    ) -> Committed:
-        forgetful = [dataclasses.replace(batch, whole=False) for batch in batches]
-        return super().commit(place, self.epoch(place), 2**62, forgetful)
-
-
-def unfenced(engine: Engine) -> LikeStore:
-    return Unfenced(engine, **TABLES)
-
-
-def r24(lab: Lab) -> None:
-    item = warmed(lab, "u2")
-    lab.like(item, "u1")
-    play = lab.run("zombie.claim", zombie=lab.flush(item))
-    lab.unlike(item, "u1")
-    lab.flushed(item)  # by somebody else, whole: nothing is left to do
-    play.run("zombie.commit zombie.*")
-    lab.holds(item, {"u2"}, {"u1"})
-
-
 def test_r24_zombie_flusher(lab: Lab) -> None:
     """A flusher reads a like and stalls; another one takes over and flushes the later unlike; the
     first wakes up and commits: SQL refuses its fence."""
@@ -430,38 +379,6 @@ def test_r24_control_without_the_fence(make_lab: LabMaker) -> None:
 # -- D: the server loses data
 
 
-class OneTimeline(SqlLikes):
-    """Versions without their epoch: as if one counter had counted for ever."""
-
-    def commit(
-        self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
-    ) -> Committed:
-        plain = [
-            dataclasses.replace(
-                batch,
-                changes=tuple(
-                    dataclasses.replace(one, version=(1, one.version[1])) for one in batch.changes
-                ),
-            )
-            for batch in batches
-        ]
-        return super().commit(place, epoch, fence, plain)
-
-
-def r31(lab: Lab) -> None:
-    item = warmed(lab, "u1")
-    for liked in (False, True, False, True):
-        lab.do(lab.set(item, "u1", liked))
-    lab.flushed(item)
-    lab.flushall()
-    lab.open()
-    assert lab.opening()["s"] == "0"
-    lab.like(item, "u2")  # its sequence is 1, long after 4
-    lab.flushed(item)
-    assert lab.rows(item) == {"u1", "u2"}
-    lab.holds(item, {"u1", "u2"})
-
-
 def test_r31_version_counter_regresses(lab: Lab) -> None:
     """All data is lost and sequences begin at 1 again: versions carry the epoch, so new likes are
     newer than what was flushed before."""
@@ -471,27 +388,6 @@ def test_r31_version_counter_regresses(lab: Lab) -> None:
 def test_r31_control_versions_without_epoch(make_lab: LabMaker) -> None:
     with goes_wrong():
         r31(make_lab(store=lambda engine: OneTimeline(engine, **TABLES)))
-
-
-class AnyEpoch(SqlLikes):
-    """Commits whatever epoch it was claimed in."""
-
-    def commit(
-        self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
-    ) -> Committed:
-        return super().commit(place, self.epoch(place), fence + 1000, batches)
-
-
-def r32(lab: Lab) -> None:
-    item = warmed(lab, "u1")
-    lab.unlike(item, "u1")
-    play = lab.run("old.claim", old=lab.flush(item))
-    lab.flushall()
-    lab.open()  # from SQL, where u1 still likes it: the unlike is lost, and that is the truth now
-    lab.shows(item, {"u1"})
-    play.run("old.commit old.*")
-    lab.shows(item, {"u1"})
-    lab.holds(item, {"u1"})
 
 
 def test_r32_flush_from_the_old_timeline(lab: Lab) -> None:
@@ -523,21 +419,6 @@ def test_r33_control(lab: Lab) -> None:
     assert lab.do(common.details("u1")) == (False, 1)  # wrong: one click made the whole set
 
 
-def r36(lab: Lab) -> None:
-    item = lab.item("u8", "u9")
-    lab.seen(item)  # a sparse header: the count, and nobody's state
-    play = lab.run("a.set a.begin a.snapshot", a=lab.set(item, "u1", True))
-    assert lab.tokens(item).keys() == {"#", field("u1")}
-    assert lab.like(item, "u1").count == 3  # the other device
-    lab.flushed(item)
-    lab.lose_header(item)
-    lab.seen(item)  # by somebody who does not ask for u1
-    play.run("a.fill a.*")
-    assert play.result("a").changed is False
-    assert play.result("a").count == 3
-    lab.holds(item, {"u1", "u8", "u9"})
-
-
 def test_r36_pair_hint_is_stale(make_lab: LabMaker) -> None:
     """A reads that u1 has no row; u1's other device likes, is flushed and acked, and the state is
     forgotten; A applies what it read: refused, or u1 would count twice."""
@@ -548,16 +429,6 @@ def test_r36_control_ack_keeps_the_users_token(make_lab: LabMaker) -> None:
     scripts = without("ack", "  redis.call('HDEL', tokens, ARGV[i])\n")
     with goes_wrong():
         r36(make_lab(full_max=0, scripts=scripts))
-
-
-def r41(lab: Lab) -> None:
-    item = warmed(lab, "u2")
-    lab.like(item, "u1")
-    play = lab.run("f.claim", f=lab.flush(item))
-    for liked in (False, True, False):
-        lab.do(lab.set(item, "u1", liked))
-    play.run("f.commit f.ack")
-    lab.holds(item, {"u2"}, {"u1"})
 
 
 def test_r41_elision(lab: Lab) -> None:
@@ -571,15 +442,6 @@ def test_r41_control_drop_what_is_undone(make_lab: LabMaker) -> None:
     drop = f"if pending then redis.call('HDEL', journal, user) else {keep} end"
     with goes_wrong():
         r41(make_lab(scripts=without("set", keep, drop)))
-
-
-def r42(lab: Lab) -> None:
-    item = warmed(lab, "u2")
-    lab.like(item, "u1")
-    play = lab.run("f.claim f.commit", f=lab.flush(item))
-    lab.unlike(item, "u1")
-    play.run("f.ack")
-    lab.holds(item, {"u2"}, {"u1"})
 
 
 def test_r42_late_ack_of_an_older_entry(lab: Lab) -> None:
@@ -596,15 +458,6 @@ def test_r42_control_ack_by_user(make_lab: LabMaker) -> None:
 
 
 # -- a header that is lost while its item is dirty
-
-
-def dirty(lab: Lab) -> None:
-    item = warmed(lab, "u1")
-    lab.unlike(item, "u1")
-    lab.like(item, "u2")
-    lab.lose_header(item)
-    lab.shows(item, {"u2"}, {"u1"})
-    lab.holds(item, {"u2"}, {"u1"})
 
 
 def test_header_lost_while_dirty_is_flushed_by_the_reader(lab: Lab) -> None:

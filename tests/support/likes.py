@@ -41,6 +41,7 @@ from fencepost.likes.store import LikeStore, Place
 from fencepost.testing import Play, PlayError, SimPort
 
 Actor = Callable[[SimPort], Coroutine[Any, Any, Any]]
+Keys = set[str]
 NEVER = 3600.0  # longer than any test: what must not happen by itself does not
 
 metadata = MetaData()
@@ -133,9 +134,10 @@ def altered(script: Script[Any], old: str, new: str = "") -> Script[Any]:
     """A script with one piece of its text replaced: how a guard is taken out.
 
     Raises:
-        AssertionError: The piece does not stand in it exactly once.
+        PlayError: The piece does not stand in it exactly once.
     """
-    assert script.plain.count(old) == 1, f"{script.contract.verb}: {old!r} is not there once"
+    if script.plain.count(old) != 1:
+        raise PlayError(f"{script.contract.verb}: {old!r} does not stand there once")
     return script.with_text(script.plain.replace(old, new))
 
 
@@ -280,7 +282,7 @@ class Lab:
 
     # -- what the server holds
 
-    def command(self, *words: str | int | float) -> Any:
+    def command(self, *words: str | bytes | int | float) -> Any:
         return self.client.command(*words)
 
     def delete(self, *keys: str) -> int:
@@ -288,8 +290,13 @@ class Lab:
         return int(self.command("DEL", *keys))
 
     def lose_header(self, item: int) -> None:
-        """What an expiry or an eviction does to a header; it must have been there."""
-        assert self.delete(self.keys.header(str(item))) == 1
+        """What an expiry or an eviction does to a header.
+
+        Raises:
+            PlayError: It was not there.
+        """
+        if self.delete(self.keys.header(str(item))) != 1:
+            raise PlayError(f"item {item} has no header to lose")
 
     def header(self, item: int) -> dict[str, str]:
         return self.hash(self.keys.header(str(item)))
@@ -314,7 +321,7 @@ class Lab:
         """Milliseconds that a key has left; -1: for ever, -2: it is not there."""
         return int(self.command("PTTL", key))
 
-    def all_keys(self) -> set[str]:
+    def all_keys(self) -> Keys:
         """Every key of this lab, without its hash tag."""
         prefix = self.keys.tag + ":"
         found = {key.decode() for key in self.command("KEYS", f"{{{self.client.namespace}:*")}
@@ -325,9 +332,16 @@ class Lab:
         """All keys are gone and the server is the same: what FLUSHALL does, on a shared server."""
         self.delete(*(f"{self.keys.tag}:{key}" for key in self.all_keys()))
 
+    def dump(self) -> dict[str, tuple[bytes, bool]]:
+        """All that the server holds of this lab, and whether it will expire."""
+        full = {key: f"{self.keys.tag}:{key}" for key in self.all_keys()}
+        return {
+            key: (self.command("DUMP", name), self.life(name) >= 0) for key, name in full.items()
+        }
+
     # -- what must hold
 
-    def rows(self, item: int) -> set[str]:
+    def rows(self, item: int) -> Keys:
         return rows_of(self.engine, item)
 
     def shows(self, item: int, likers: Collection[str], others: Collection[str] = ()) -> None:
