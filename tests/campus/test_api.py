@@ -191,6 +191,8 @@ async def test_pages_of_the_list_hold_each_activity_once_newest_first(
         (f"/api/activities?user={'u' * 65}", "user"),
         ("/api/activities/1?user=a%00b", "user"),
         ("/api/activities?user=%20ada", "user"),
+        ("/api/activities?user=a/b", "user"),
+        ("/api/activities?user=..", "user"),
         ("/api/activities?user=e%CC%81", "user"),
         (f"/api/activities?user={'%F0%9F%8C%BB' * 64}", "user"),
     ],

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
@@ -18,8 +21,6 @@ from support.servers import ServerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import httpx
 
 Start = Any  # the fixture `serve`: options and environment to a `Serve`
 NO_ENV = {"FENCEPOST_URL": None, "FENCEPOST_DATABASE": None, "FENCEPOST_NAMESPACE": None}
@@ -74,6 +75,33 @@ def test_two_processes_on_one_data_directory_behave_as_one(serve: Start) -> None
         first.post("/sign-in", data=form | {"name": "ada"})
         second.cookies = first.cookies
         assert heart(second.get("/").text, 12) == ("true", 2)
+
+
+def test_many_clients_of_two_processes_end_as_each_user_wished(serve: Start, data: Path) -> None:
+    one, two = serve(), serve()
+    urls = [one.url, two.url]
+
+    def click(user: int) -> bool:
+        """One user's wishes, each sent to either process; returns the last."""
+        dice = random.Random(user)
+        wish = False
+        with httpx.Client(timeout=30) as client:
+            for _ in range(20):
+                wish = dice.random() < 0.5
+                send = client.put if wish else client.delete
+                answer = send(f"{dice.choice(urls)}/api/activities/7/likes/u{user}")
+                assert answer.json()["liked"] is wish
+        return wish
+
+    with ThreadPoolExecutor(12) as threads:
+        wishes = dict(enumerate(threads.map(click, range(24))))
+    count = sum(wishes.values())
+    with one.client() as client:
+        for user, wish in wishes.items():
+            shown = client.get("/api/activities/7", params={"user": f"u{user}"}).json()
+            assert (shown["liked"], shown["like_count"]) == (wish, count)
+    assert one.stop()[0] == two.stop()[0] == 0
+    assert in_sql(data) == {7: (count, count)}
 
 
 def test_a_restart_keeps_everything(serve: Start, data: Path) -> None:
@@ -231,7 +259,14 @@ def test_a_like_server_that_does_not_answer_is_one_line(serve: Start, tmp_path: 
 
 @pytest.mark.parametrize(
     "options",
-    [("--data", "/dev/null/x"), ("--drain", "0"), ("--database", "nonsense://x")],
+    [
+        ("--data", "/dev/null/x"),
+        ("--drain", "0"),
+        ("--database", "nonsense://x"),
+        ("--database", "not a url"),
+        ("--database", "sqlite://"),
+        ("--database", "sqlite:////nowhere/at/all.sqlite3"),
+    ],
 )
 def test_other_wrong_settings_are_one_line_too(serve: Start, options: tuple[str, ...]) -> None:
     assert fails(serve(*options)).startswith("Error: ")

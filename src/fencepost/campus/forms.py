@@ -140,6 +140,8 @@ def user_name(value: object, name: str = "user") -> str:
         raise invalid({name: "must not begin or end with a blank"})
     if (hidden := _hidden(value)) or "\ufffd" in value:
         raise invalid({name: f"must not contain the character {hidden or 'U+FFFD'}"})
+    if "/" in value or value in (".", ".."):
+        raise invalid({name: "must fit into an address: no slash, and not only dots"})
     if not _visible(value):
         raise invalid({name: "must have a character that can be seen"})
     if not unicodedata.is_normalized("NFC", value):

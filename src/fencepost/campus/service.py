@@ -20,6 +20,7 @@ from fencepost.campus.security import Sessions, load_secret
 from fencepost.campus.tables import activities, activities_likes, create_tables, open_engine
 from fencepost.errors import FencepostError, Overloaded, Refused, UnknownItem
 from fencepost.likes import LikeOptions, SqlLikes
+from fencepost.server import start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -195,6 +196,9 @@ async def open_campus(settings: Settings) -> AsyncIterator[Campus]:
         table = Activities(engine)
         if settings.samples:
             await run_in_threadpool(table.add_once, "samples", samples(datetime.now(UTC)))
+        if settings.url is None:
+            # held from here on: its data may take longer to load than a call may take
+            stack.callback((await run_in_threadpool(start, settings.server_dir)).close)
         client = open_client(settings)
         stack.push_async_callback(client.aclose)
         await client.command("PING")  # an address that does not answer is told now

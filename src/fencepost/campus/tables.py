@@ -21,9 +21,12 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
+    make_url,
 )
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.types import TypeDecorator
+
+from fencepost.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,11 +90,20 @@ def open_engine(settings: Settings) -> Engine:
 
     A caller that finds every connection busy waits 5 s, then gets an error: a slow database must
     not pile up threads.
+
+    Raises:
+        Refused: The URL is none, keeps nothing, or its driver is not installed.
     """
     url = settings.database or f"sqlite:///{settings.sqlite_path.absolute()}"
-    if ":memory:" in url or url in ("sqlite://", "sqlite:///"):
-        return create_engine(url)
-    engine = create_engine(url, pool_size=8, max_overflow=8, pool_timeout=5, pool_pre_ping=True)
+    try:
+        parsed = make_url(url)
+        if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+            raise Refused("a database in memory forgets everything: name a file")
+        engine = create_engine(
+            parsed, pool_size=8, max_overflow=8, pool_timeout=5, pool_pre_ping=True
+        )
+    except (ArgumentError, ImportError) as error:
+        raise Refused(f"the database URL does not work: {error}") from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
     return engine
