@@ -87,6 +87,7 @@ class _Statements:
                 )
         self._item, self._count, self._likes = item, count, likes
         self._items: Table = item.table
+        self._counted = func.coalesce(count, 0)  # an item whose count was never set does exist
         self._like_item, self._like_user = likes.c[like_item], likes.c[like_user]
         self._liked_at = likes.c[liked_at] if liked_at else None
         self._item_ids = IdColumn(item, dialect, "an item")
@@ -120,7 +121,7 @@ class _Statements:
         self, connection: Connection, place: Place, item: Id, user: Id | None, full_max: int
     ) -> Snapshot:
         epoch = fencing.epoch_of(connection, _scope(place)) or 0
-        count = connection.execute(select(self._count).where(self._item == item)).scalar()
+        count = connection.execute(select(self._counted).where(self._item == item)).scalar()
         if count is None:
             return Snapshot(epoch, None, None, False)
         of_item = self._like_item == item
@@ -199,7 +200,7 @@ class _Statements:
         if refused := fencing.advance(connection, scope, epoch, fence):
             return Inspected(refused)
         count = connection.execute(
-            select(self._count).where(self._item == item).with_for_update()
+            select(self._counted).where(self._item == item).with_for_update()
         ).scalar()
         if count is None:
             return Inspected()
@@ -216,7 +217,7 @@ class _Statements:
         version = self._versions(connection, scope, [item]).get(item, (0, 0))
         if repair and rows != count:
             connection.execute(
-                update(self._items).where(self._item == item).values({self._count.name: rows})
+                update(self._items).where(self._item == item).values({self._count: rows})
             )
         return Inspected("", count, rows, tuple(liked), version)
 
@@ -318,12 +319,12 @@ class _Statements:
             if delta:
                 moved.append({"p_item": item, "p_delta": delta})
         if added:
-            columns: dict[str, Any] = {
-                self._like_item.name: bindparam("p_item"),
-                self._like_user.name: bindparam("p_user"),
+            columns: dict[Any, Any] = {
+                self._like_item: bindparam("p_item"),
+                self._like_user: bindparam("p_user"),
             }
             if self._liked_at is not None:
-                columns[self._liked_at.name] = bindparam("p_at", type_=self._liked_at.type)
+                columns[self._liked_at] = bindparam("p_at", type_=self._liked_at.type)
             connection.execute(insert(self._likes).values(columns), added)
         if removed:
             which = and_(
@@ -331,7 +332,7 @@ class _Statements:
             )
             connection.execute(delete(self._likes).where(which), removed)
         if moved:
-            count = {self._count.name: self._count + bindparam("p_delta")}
+            count = {self._count: self._counted + bindparam("p_delta")}
             connection.execute(
                 update(self._items).where(self._item == bindparam("p_item")).values(count), moved
             )

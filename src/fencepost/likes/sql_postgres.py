@@ -96,7 +96,7 @@ class Unnested:
         moved = (
             update(item.table)
             .where(item == moved_by.c.item, moved_by.c.by != 0)
-            .values({count.name: count + moved_by.c.by})
+            .values({count: func.coalesce(count, 0) + moved_by.c.by})
             .returning(item)
             .cte("moved")
         )
