@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -176,6 +178,25 @@ def test_however_wild_the_clicks_the_heart_ends_as_the_server_has_it(
             visitor.heart(item).evaluate("heart => { for (let n = 0; n < 7; n++) heart.click() }")
             expect(visitor.page.locator(".htmx-request")).to_have_count(0)
             visitor.sees(item, *_as_shown(in_api(service, item, "ada")))
+
+
+def test_a_reload_in_the_middle_of_a_click_ends_as_the_server_has_it(
+    visit: Callable[..., Any], item: int, service: Serve
+) -> None:
+    with visit(forgive=True) as visitor:
+        visitor.sign_in("ada")
+        for _ in range(5):
+            visitor.heart(item).evaluate("heart => heart.click()")
+            visitor.page.reload()
+            expect(visitor.heart(item)).to_have_attribute("aria-pressed", re.compile("."))
+        deadline = time.monotonic() + 30
+        while in_page(visitor, item) != _as_shown(in_api(service, item, "ada")):
+            assert time.monotonic() < deadline
+
+
+def in_page(visitor: Visitor, item: int) -> tuple[bool, str]:
+    heart = visitor.heart(item)
+    return heart.get_attribute("aria-pressed") == "true", heart.locator(".count").inner_text()
 
 
 def _as_shown(state: tuple[bool, int]) -> tuple[bool, str]:

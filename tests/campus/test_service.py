@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import socket
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -163,6 +164,25 @@ def test_a_stop_ends_though_the_like_server_hangs(serve: Start) -> None:
         server.resume()
     assert code == 0
     assert "in the journal" in said.splitlines()[-1]
+
+
+def test_a_stop_ends_though_the_database_is_locked(serve: Start, data: Path) -> None:
+    process = serve("--drain", "1")
+    with process.client() as client:
+        put(client, 1, "ada")  # opens the shard, and is soon flushed
+    with closing(sqlite3.connect(data / "campus.sqlite3", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with process.client() as client:
+            assert put(client, 1, "bob")["like_count"] == 2
+        code, said, _ = process.stop()
+        other.execute("ROLLBACK")
+    assert code == 0
+    assert "likes of 1 activities wait in the journal" in said
+    again = serve()
+    with again.client() as client:
+        assert client.get("/api/activities/1?user=bob").json()["liked"]
+    assert again.stop()[1].splitlines()[-1] == "campus has stopped; every like is in the database"
+    assert in_sql(data) == {1: (2, 2)}
 
 
 def test_a_request_under_way_is_answered_before_the_stop(serve: Start) -> None:

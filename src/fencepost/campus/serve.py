@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -127,14 +128,15 @@ def _farewell(left: int | None) -> str:
 
 
 def _stop_on_signals(server: uvicorn.Server, drain: float, say: Callable[[str], None]) -> None:
-    loop = asyncio.get_running_loop()
-
     def stop() -> None:
         if server.should_exit:
             server.force_exit = True
             return
         server.should_exit = True
-        loop.call_later(2 * drain + _GRACE, give_up)
+        # a thread, not the loop: what hangs may be a worker thread after the loop has ended
+        last_resort = threading.Timer(2 * drain + _GRACE, give_up)
+        last_resort.daemon = True
+        last_resort.start()
 
     def give_up() -> None:
         say("campus did not stop in time and was cut off; acknowledged likes are in the journal")
@@ -142,7 +144,7 @@ def _stop_on_signals(server: uvicorn.Server, drain: float, say: Callable[[str], 
         os._exit(1)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
