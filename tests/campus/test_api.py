@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from sqlalchemy import create_engine, update
+from sqlalchemy import create_engine, select, update
 from sqlalchemy.exc import OperationalError
 
 from campus.running import BASE, eventually, open_app
 from fencepost.campus.middleware import BODY_MAX
 from fencepost.campus.settings import Settings
-from fencepost.campus.tables import activities
+from fencepost.campus.tables import activities, activities_likes
 from fencepost.errors import OutcomeUnknown, Overloaded, Unavailable
 from support.servers import ServerProcess
 
@@ -292,6 +294,32 @@ async def test_two_services_on_one_server_and_database_behave_as_one(
         shown = (await api.get(f"/api/activities/{item}?user=ada")).json()
         assert (shown["liked"], shown["like_count"]) == (False, 0)
         assert len((await api.get("/api/activities?limit=100")).json()["items"]) == 13
+
+
+async def test_several_services_start_at_once_on_postgresql(
+    settings: Settings, postgres_url: str
+) -> None:
+    settings = replace(settings, database=postgres_url)
+    async with AsyncExitStack() as stack:
+        opening = [stack.enter_async_context(open_app(settings)) for _ in range(4)]
+        one, two, *_ = await asyncio.gather(*opening)
+        assert len((await one.get("/api/activities?limit=100")).json()["items"]) == 12
+        item = await make(one)
+        assert item == 13
+        assert (await two.put(f"/api/activities/{item}/likes/ada")).json()["changed"]
+        assert not (await one.put(f"/api/activities/{item}/likes/ada")).json()["changed"]
+        await two.put(f"/api/activities/{item}/likes/bob")
+        assert (await one.delete(f"/api/activities/{item}/likes/ada")).json()["like_count"] == 1
+        shown = (await two.get(f"/api/activities/{item}?user=ada")).json()
+        assert (shown["liked"], shown["like_count"]) == (False, 1)
+        assert shown["starts_at"] == "2026-03-01T17:30:00Z"
+        check_problem(await two.put("/api/activities/4711/likes/ada"), 404, "not-found")
+    engine = create_engine(postgres_url)
+    with engine.connect() as connection:
+        rows = connection.execute(select(activities_likes.c.user_id)).scalars().all()
+        counts = select(activities.c.like_count).where(activities.c.id == item)
+        assert (rows, connection.execute(counts).scalar()) == (["bob"], 1)
+    engine.dispose()
 
 
 # -- when parts fail
