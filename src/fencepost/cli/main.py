@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from fencepost import __version__
+from fencepost.cli.explore import explore
 from fencepost.cli.likes import likes
 from fencepost.cli.serve import serve
 
@@ -17,3 +18,4 @@ def main() -> None:
 
 main.add_command(serve)
 main.add_command(likes)
+main.add_command(explore)

@@ -1,0 +1,165 @@
+"""``fencepost explore``: run the scenarios of a file in every order, or one schedule again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fencepost.errors import FencepostError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fencepost.testing import Report, Scenario, ScratchServer
+    from fencepost.testing.files import Maker
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--only", "names", multiple=True, help="Only this scenario; may be repeated.")
+@click.option("--replay", "schedule", help="Run one schedule instead, as a report prints it.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=400_000,
+    show_default=True,
+    help="States at most, each.",
+)
+@click.option(
+    "--walks", type=click.IntRange(0), default=0, help="Random schedules where that was not enough."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random schedules.")
+@click.option("--list", "listing", is_flag=True, help="Only name the scenarios.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def explore(
+    file: Path,
+    names: tuple[str, ...],
+    schedule: str | None,
+    listing: bool,
+    as_json: bool,
+    **bounds: Any,
+) -> None:
+    """Run the scenarios of FILE on a private server, in every order that matters.
+
+    The exit code is 1 if something was found; its schedule is what --replay takes.
+    """
+    chosen = _choose(file, names)
+    if listing:
+        click.echo("\n".join(chosen))
+        return
+    if schedule is not None and len(chosen) > 1:
+        raise click.UsageError(
+            f"--replay is for one scenario: choose with --only {', --only '.join(chosen)}"
+        )
+    from rich.console import Console
+
+    from fencepost.testing import ScratchServer
+
+    console = Console(highlight=False, soft_wrap=True)
+    found = 0
+    try:
+        with ScratchServer() as server:
+            for name, make in chosen.items():
+                if schedule is not None:
+                    found += _replay(console, name, make(), schedule, server, as_json)
+                else:
+                    found += _explore(console, file, name, make(), bounds, server, as_json)
+    except FencepostError as error:
+        raise click.ClickException(str(error)) from error
+    if found:
+        raise SystemExit(1)
+
+
+def _choose(file: Path, names: tuple[str, ...]) -> dict[str, Maker]:
+    from fencepost.testing.files import load
+
+    try:
+        there = load(file)
+    except (FencepostError, ImportError) as error:
+        raise click.ClickException(f"{file}: {error}") from error
+    if unknown := [name for name in names if name not in there]:
+        raise click.ClickException(f"{file} has no {', '.join(unknown)}; it has {', '.join(there)}")
+    return {name: there[name] for name in names or there}
+
+
+def _explore(
+    console: Console,
+    file: Path,
+    name: str,
+    scenario: Scenario,
+    bounds: dict[str, Any],
+    server: ScratchServer,
+    as_json: bool,
+) -> bool:
+    from fencepost.testing import explore as run
+
+    with console.status(f"{name}: up to {bounds['limit']:,} states …"):
+        report = run(scenario, server=server, **bounds)
+    if as_json:
+        click.echo(json.dumps({"scenario": name, **_as_dict(report)}))
+        return report.finding is not None
+    sign = (
+        "[bold red]✗[/]"
+        if report.finding
+        else "[bold green]✓[/]"
+        if report.complete
+        else "[bold yellow]~[/]"
+    )
+    console.print(f"{sign} [bold]{name}[/]  {report}")
+    if report.finding is not None:
+        console.print(f"  {report.finding}", markup=False)
+        again = f'fencepost explore {file} --only {name} --replay "{report.finding.schedule}"'
+        console.print(f"  again: {again}", markup=False)
+    return report.finding is not None
+
+
+def _replay(
+    console: Console,
+    name: str,
+    scenario: Scenario,
+    schedule: str,
+    server: ScratchServer,
+    as_json: bool,
+) -> bool:
+    from fencepost.testing import PlayError, replay
+
+    try:
+        done = replay(scenario, schedule, server=server)
+    except PlayError as error:
+        raise click.ClickException(str(error)) from error
+    results = {actor: repr(result) for actor, result in done.view.results.items()}
+    keys = {key: repr(stored.value) for key, stored in done.view.keys.items()}
+    if as_json:
+        told = {
+            "scenario": name,
+            "told": done.told,
+            "wrong": done.wrong,
+            "results": results,
+            "keys": keys,
+        }
+        click.echo(json.dumps(told))
+        return bool(done.wrong)
+    sign = "[bold red]✗[/]" if done.wrong else "[bold green]✓[/]"
+    console.print(f"{sign} [bold]{name}[/]", end="  ")
+    console.print(done.wrong or "nothing is wrong here", markup=False)
+    for title, what in (("told", {"": done.told}), ("results", results), ("server", keys)):
+        for key, text in what.items():
+            console.print(f"  {title:8}{key and key + ' '}{text}", markup=False)
+    return bool(done.wrong)
+
+
+def _as_dict(report: Report) -> dict[str, Any]:
+    finding = report.finding
+    return {
+        "search": report.search,
+        "states": report.states,
+        "transitions": report.transitions,
+        "schedules": report.schedules,
+        "bounded_by": report.bounded_by,
+        "seconds": round(report.seconds, 3),
+        "wrong": finding.message if finding else "",
+        "schedule": finding.schedule if finding else "",
+    }
