@@ -147,8 +147,8 @@ def test_a_stop_says_what_is_left(serve: Start, data: Path) -> None:
     assert code == 0
     assert "likes of 2 activities wait in the journal" in said
     assert in_sql(data) == {}
-    flushed = CliRunner().invoke(main, ["likes", "flush", "--data", str(data)], env=NO_ENV)
-    assert flushed.output == "likes of 2 activities waited; 0 are left\n"
+    flushed = CliRunner().invoke(main, ["likes", "drain", "--data", str(data)], env=NO_ENV)
+    assert flushed.output == "likes of 2 items waited; 0 are left\n"
     assert flushed.exit_code == 0
     assert in_sql(data) == {1: (1, 1), 2: (1, 1)}
 

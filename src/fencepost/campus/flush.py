@@ -1,7 +1,9 @@
-"""Writing the journal to SQL without serving: for a cron job, or before a database is moved."""
+"""The likes of a campus without serving it: for flusher processes, audits and repairs."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -13,17 +15,12 @@ from fencepost.errors import Unavailable
 
 if TYPE_CHECKING:
     from fencepost.campus.settings import Settings
+    from fencepost.likes import AsyncLikes
 
 
-async def flush(settings: Settings, within: float) -> tuple[int, int]:
-    """Flush everything that waits.
-
-    Args:
-        settings: Which campus.
-        within: Seconds at most.
-
-    Returns:
-        Of how many activities likes waited, and of how many they still do.
+@contextlib.asynccontextmanager
+async def likes_of(settings: Settings) -> AsyncIterator[AsyncLikes]:
+    """Open the likes of a campus.
 
     Raises:
         FencepostError: The like server or the database does not answer.
@@ -34,9 +31,7 @@ async def flush(settings: Settings, within: float) -> tuple[int, int]:
         store = open_store(engine)
         await run_in_threadpool(create_tables, engine, store.create_tables)
         async with open_client(settings) as client:
-            likes = open_likes(client, store)
-            waiting = (await likes.backlog()).items
-            return waiting, await likes.drain(within)
+            yield open_likes(client, store)
     except SQLAlchemyError as error:
         raise Unavailable(f"the database does not answer: {error}") from error
     finally:
