@@ -158,7 +158,8 @@ def compare(shard: Shard, item: str, reading: _Reading) -> list[Difference]:
         if (state == "1") != want:
             differ("heart", f"{user_of(who)}: {want}", f"{state == '1'}", past)
     if (
-        "#full" in header
+        not found
+        and "#full" in header
         and sum(state == "1" for who, state in header.items() if who[0] != "#") != truth
     ):
         differ(
