@@ -27,6 +27,7 @@ from fencepost.testing.environment import (
 )
 from fencepost.testing.explore import Replayed, explore, replay
 from fencepost.testing.play import Play, PlayError
+from fencepost.testing.reexecute import reexecute
 from fencepost.testing.report import Finding, Found, Report
 from fencepost.testing.sandbox import Sandbox, UndeclaredKey
 from fencepost.testing.scenario import Faults, Scenario
@@ -58,6 +59,7 @@ __all__ = [
     "explore",
     "failover",
     "flush_all",
+    "reexecute",
     "replay",
     "restart_empty",
     "script_flush",

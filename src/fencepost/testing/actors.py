@@ -84,16 +84,18 @@ class Actors:
     def start(self) -> tuple[int, ...]:
         """The first state of every actor and move, in the scenario's order."""
         first = [self._make(name, actor, ()) for name, actor in self._scenario.actors.items()]
-        moves = [self._moved(name, move, move.times, None) for name, move in self._scenario.environment.items()]
+        moves = [
+            self._moved(name, move, move.times, None)
+            for name, move in self._scenario.environment.items()
+        ]
         return (*first, *moves)
-
-    def start_one(self, name: str, actor: Actor) -> int:
-        """The first state of one more actor."""
-        return self._make(name, actor, ())
 
     def outcome_of(self, value: Any, raw: bool = False) -> int:
         """The number of an outcome: a reply as the server gave it, a function's result, or an error."""
-        key = (raw, frozen(value) if raw and not isinstance(value, BaseException) else self._freeze(value))
+        key = (
+            raw,
+            frozen(value) if raw and not isinstance(value, BaseException) else self._freeze(value),
+        )
         number = self._outcome_numbers.get(key)
         if number is None:
             number = self._outcome_numbers[key] = len(self._outcomes)
@@ -104,12 +106,12 @@ class Actors:
         """What an outcome is."""
         return self._outcomes[outcome][1]
 
-    def give(self, number: int, outcome: int, actor: Actor | None = None) -> int:
+    def give(self, number: int, outcome: int) -> int:
         """The state after ``number`` was given an outcome."""
         state = self.states[number]
         after = state.after.get(outcome)
         if after is None:
-            actor = actor or self._scenario.actors[state.name]
+            actor = self._scenario.actors[state.name]
             after = state.after[outcome] = self._make(state.name, actor, (*state.given, outcome))
         return after
 
@@ -127,7 +129,9 @@ class Actors:
         return self._moved(state.name, state.move, state.left - 1, memory)
 
     def _moved(self, name: str, move: Move, left: int, memory: Any) -> int:
-        return self._number(("move", name, left, memory), State(name, None, move=move, left=left, memory=memory))
+        return self._number(
+            ("move", name, left, memory), State(name, None, move=move, left=left, memory=memory)
+        )
 
     def _number(self, key: Hashable, state: State) -> int:
         number = self._numbers.get(key)

@@ -15,8 +15,9 @@ from fencepost.testing.actors import DIED, Actors
 from fencepost.testing.frozen import Freezer
 from fencepost.testing.sandbox import Sandbox
 from fencepost.testing.scenario import Scenario
-from fencepost.testing.simulated import Step
+from fencepost.testing.simulated import SimPort, Step
 from fencepost.testing.world import ServerState, View
+from fencepost.wire.resp import NotPrimary
 
 _HEAL_STEPS = 10_000
 
@@ -69,11 +70,12 @@ class Engine:
 
     # -- moves
 
-    def moves(self, server: int, cells: int, faults: int, actor: int) -> tuple[After, ...]:
-        """What one actor can do, faults and its death included."""
-        known = self.known_moves((server, cells, faults))
+    def moves(self, world: tuple[int, ...], actor: int) -> tuple[After, ...]:
+        """What one actor can do in (server, cells, faults), faults and its death included."""
+        known = self.known_moves(world)
         found = known.get(actor)
         if found is None:
+            server, cells, faults = world
             found = known[actor] = tuple(self._think(server, cells, faults, actor))
         return found
 
@@ -88,10 +90,12 @@ class Engine:
         state = self.actors.states[actor]
         if state.move is not None:
             if state.left:
-                for word, to, memory in state.move.choices(self._servers[server], state.memory):
+                for word, became, memory in state.move.choices(self._servers[server], state.memory):
                     observed = self._observe(cells, word.partition("(")[0], state.name, None, None)
                     number = self.actors.moved(actor, memory)
-                    yield After(f"{state.name}.{word}", self._server(to), observed, faults, number)
+                    yield After(
+                        f"{state.name}.{word}", self._server(became), observed, faults, number
+                    )
             return
         step = state.step
         if step is None:
@@ -102,9 +106,15 @@ class Engine:
         if step.kind in ("run", "all"):
             call = step.calls[len(state.part)]
             if call.only and call.only != self._servers[server].greeted:
-                yield After(word, server, cells, faults, self.actors.give(actor, self.actors.elsewhere))
+                yield After(
+                    word, server, cells, faults, self.actors.give(actor, self.actors.elsewhere)
+                )
                 return
             outcome, to = self._apply(server, call)
+            if isinstance(self.actors.value(outcome), NotPrimary):
+                # The link drops its connection, greets whoever is there now, and sends again.
+                yield After(word, self._reconnected(server), cells, faults, actor)
+                return
             changed = self._observe(cells, step.label, state.name, call, outcome)
         elif step.kind == "call":
             outcome, changed = self._call(cells, step)
@@ -116,15 +126,19 @@ class Engine:
         elif step.kind == "sleep":
             outcome, to, changed = self.actors.outcome_of(None), server, cells
         else:
-            raise NotImplementedError(f"the graph does not know the step {step.kind!r}; explore it by re-execution")
+            raise NotImplementedError(
+                f"the graph does not know the step {step.kind!r}; explore it by re-execution"
+            )
         yield After(word, to, changed, faults, self.actors.give(actor, outcome))
         if not faults:
             return
         for fault in self.scenario.faults.of(step):
             lost = self.actors.cut if fault == "cut" else self.actors.lost
-            there = (to, changed) if fault in ("lost", "resent") else (server, cells)
             after = actor if fault == "resent" else self.actors.give(actor, lost)
-            yield After(f"{word}!{fault}", *there, faults - 1, after)
+            if fault in ("lost", "resent"):
+                yield After(f"{word}!{fault}", to, changed, faults - 1, after)
+            else:
+                yield After(f"{word}!{fault}", server, cells, faults - 1, after)
 
     # -- checks
 
@@ -138,40 +152,55 @@ class Engine:
 
     def _judge(self, server: int, cells: int) -> str:
         scenario = self.scenario
-        if scenario.invariant is not None and (wrong := scenario.invariant(self.view(server, cells))):
+        if scenario.invariant is not None and (
+            wrong := scenario.invariant(self.view(server, cells))
+        ):
             return wrong
         if scenario.heal is None or scenario.healed is None:
             return ""
-        actor = self.actors.start_one("heal", scenario.heal)
-        for _ in range(_HEAL_STEPS):
-            state = self.actors.states[actor]
-            if state.step is None:
-                break
-            server, cells, actor = self._heal_step(server, cells, actor)
-        else:
+        work = scenario.heal(SimPort("heal"))
+        try:
+            step = work.send(None)
+            for _ in range(_HEAL_STEPS):
+                answer, server, cells = self._take(server, cells, step)
+                step = (
+                    work.throw(answer) if isinstance(answer, BaseException) else work.send(answer)
+                )
+            work.close()
             return f"if all die here, healing does not end within {_HEAL_STEPS} steps"
-        if isinstance(state.result, BaseException):
-            return f"if all die here, healing ends with {type(state.result).__name__}: {state.result}"
-        view = self.view(server, cells)
-        view.results = {"heal": state.result}
-        wrong = scenario.healed(view)
-        return f"if all die here, after healing: {wrong}" if wrong else ""
+        except StopIteration as stop:
+            view = self.view(server, cells)
+            view.results = {"heal": stop.value}
+            wrong = scenario.healed(view)
+            return f"if all die here, after healing: {wrong}" if wrong else ""
+        except Exception as error:
+            return f"if all die here, healing ends with {type(error).__name__}: {error}"
 
-    def _heal_step(self, server: int, cells: int, actor: int) -> tuple[int, int, int]:
-        state, heal = self.actors.states[actor], self.scenario.heal
-        step = state.step
-        assert step is not None
-        if step.kind in ("run", "all"):
-            call = step.calls[len(state.part)]
-            if call.only and call.only != self._servers[server].greeted:
-                outcome = self.actors.elsewhere
-            else:
-                outcome, server = self._apply(server, call)
-        elif step.kind == "call":
+    def _take(self, server: int, cells: int, step: Step) -> tuple[Any, int, int]:
+        """Take one step of a protocol that is alone."""
+        if step.kind == "call":
             outcome, cells = self._call(cells, step)
-        else:
-            outcome = self.actors.outcome_of(None)
-        return server, cells, self.actors.give(actor, outcome, heal)
+            return self.actors.value(outcome), server, cells
+        if step.kind not in ("run", "all"):
+            return None, server, cells
+        answers: list[Any] = []
+        for call in step.calls:
+            outcome, server = self._apply_alone(server, call)
+            answer = self.actors.value(outcome)
+            if isinstance(answer, BaseException):
+                return answer, server, cells
+            answers.append(call.parse(answer))
+        return answers if step.kind == "all" else answers[0], server, cells
+
+    def _apply_alone(self, server: int, call: Call[Any]) -> tuple[int, int]:
+        for _ in range(2):
+            if call.only and call.only != self._servers[server].greeted:
+                return self.actors.elsewhere, server
+            outcome, to = self._apply(server, call)
+            if not isinstance(self.actors.value(outcome), NotPrimary):
+                return outcome, to
+            server = self._reconnected(server)
+        return outcome, server
 
     def view(self, server: int, cells: int, actors: tuple[int, ...] = ()) -> View:
         """A state as checks see it; the cells are set back to it."""
@@ -189,13 +218,20 @@ class Engine:
     # -- the world, asked once
 
     def _apply(self, server: int, call: Call[Any]) -> tuple[int, int]:
-        key = (server, (call.script.plain if call.script is not None else None, call.keys, call.args))
+        key = (
+            server,
+            (call.script.plain if call.script is not None else None, call.keys, call.args),
+        )
         found = self._applied.get(key)
         if found is None:
             reply, state = self.sandbox.run(self._servers[server], call)
             raw = not isinstance(reply, BaseException)
             found = self._applied[key] = (self.actors.outcome_of(reply, raw), self._server(state))
         return found
+
+    def _reconnected(self, server: int) -> int:
+        state = self._servers[server]
+        return self._server(state._replace(greeted=state.identity))
 
     def _call(self, cells: int, step: Step) -> tuple[int, int]:
         key = (cells, self._freeze((step.fn, step.args)))
@@ -216,7 +252,9 @@ class Engine:
         assert step.fn is not None
         return bool(step.fn(self.view(server, cells)))
 
-    def _observe(self, cells: int, label: str, name: str, call: Call[Any] | None, outcome: int | None) -> int:
+    def _observe(
+        self, cells: int, label: str, name: str, call: Call[Any] | None, outcome: int | None
+    ) -> int:
         observer = self.scenario.observe.get(label)
         if observer is None:
             return cells

@@ -45,7 +45,7 @@ def expiry(times: int = 1, only: Callable[[str], bool] = lambda key: True) -> Mo
     """
 
     def choices(state: ServerState, memory: Any) -> Iterable[tuple[str, ServerState, Any]]:
-        for name, stored in state.keys().items():
+        for name, stored in state.by_name().items():
             if stored.volatile and only(name):
                 yield f"expire({_short(name)})", state.without(name), None
 
@@ -56,7 +56,7 @@ def delete(key: str, times: int = 1) -> Move:
     """One key is gone, TTL or not."""
 
     def choices(state: ServerState, memory: Any) -> Iterable[tuple[str, ServerState, Any]]:
-        if key in state.keys():
+        if key in state.by_name():
             yield f"delete({_short(key)})", state.without(key), None
 
     return Move(choices, times)

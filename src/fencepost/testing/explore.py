@@ -84,13 +84,15 @@ def explore(
 
 def _walk_on(graph: Graph, report: Report, walks: int, seed: int) -> Report:
     started, dice, finding, done = time.perf_counter(), random.Random(seed), None, 0
-    for done in range(1, walks + 1):
+    while done < walks and finding is None:
+        done += 1
         words, message = graph.walk(dice)
         if message:
             words = graph.minimise(words)
             told, message, node = graph.follow(words, strict=True)
-            finding = Finding(message, " ".join(told), graph.engine.view(node[0], node[1], node[4:]))
-            break
+            finding = Finding(
+                message, " ".join(told), graph.engine.view(node[0], node[1], node[4:])
+            )
     return dataclasses.replace(
         report,
         search="graph, then walks",
@@ -103,7 +105,9 @@ def _walk_on(graph: Graph, report: Report, walks: int, seed: int) -> Report:
     )
 
 
-def replay(scenario: Scenario, schedule: str, *, server: ScratchServer | str | None = None) -> Replayed:
+def replay(
+    scenario: Scenario, schedule: str, *, server: ScratchServer | str | None = None
+) -> Replayed:
     """Run one schedule, as a report prints it; ``actor.*`` runs an actor to its end.
 
     Args:

@@ -24,11 +24,11 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from fencepost._core.script import Call
 
-_PLAIN: Final = (int, str, bytes, float, bool, type(None), type, CodeType, ModuleType, enum.Enum)
+_PLAIN: Final = frozenset((int, str, bytes, type(None), CodeType, ModuleType))
 
 
 class Freezer:
@@ -42,8 +42,15 @@ class Freezer:
         return self._freeze(value, ())
 
     def _freeze(self, value: Any, above: tuple[int, ...]) -> Hashable:
-        if isinstance(value, _PLAIN):
-            return (type(value), value) if isinstance(value, (float, bool)) else value
+        kind = type(value)
+        if kind in _PLAIN:
+            return cast("Hashable", value)
+        if kind is bool or kind is float:
+            return (kind, value)
+        if isinstance(value, (type, enum.Enum)):
+            return cast("Hashable", value)
+        if kind is FunctionType and value.__closure__ is None and value.__defaults__ is None:
+            return cast("Hashable", value.__code__)
         if id(value) in above:
             return ("above", above.index(id(value)))
         inside = (*above, id(value))
@@ -52,7 +59,10 @@ class Freezer:
         if isinstance(value, (tuple, list)):
             return (type(value), *(self._freeze(one, inside) for one in value))
         if isinstance(value, dict):
-            return (dict, *((self._freeze(k, inside), self._freeze(v, inside)) for k, v in value.items()))
+            return (
+                dict,
+                *((self._freeze(k, inside), self._freeze(v, inside)) for k, v in value.items()),
+            )
         if isinstance(value, (set, frozenset)):
             return (type(value), frozenset(self._freeze(one, inside) for one in value))
         if isinstance(value, Call):
@@ -73,11 +83,14 @@ class Freezer:
             if type(value).__hash__ is not None:
                 try:  # frozen, all of it: it is its own key
                     hash(value)
-                    return value
+                    return cast("Hashable", value)
                 except TypeError:
                     pass
             names = [one.name for one in dataclasses.fields(value)]
-            return (type(value), *(self._freeze(getattr(value, name, None), inside) for name in names))
+            return (
+                type(value),
+                *(self._freeze(getattr(value, name, None), inside) for name in names),
+            )
         if type(value).__module__ == "builtins" and hasattr(value, "__next__"):
             return self._iterator(value, inside)
         self._kept[id(value)] = value

@@ -66,7 +66,9 @@ class Graph:
                     finding = Finding(message, _path(parents, node), self._view(node))
                 elif endings and self._ended(node):
                     view = self._view(node)
-                    ends.add((view.server.words, tuple((k, repr(v)) for k, v in view.results.items())))
+                    ends.add(
+                        (view.server.words, tuple((k, repr(v)) for k, v in view.results.items()))
+                    )
                 if len(parents) > self.limit and finding is None:
                     bounded = ", ".join(filter(None, (bounded, f"at most {self.limit:,} states")))
                     break
@@ -94,7 +96,7 @@ class Graph:
             actor = node[place]
             moves = known.get(actor)
             if moves is None:
-                moves = known[actor] = self.engine.moves(*world, actor)
+                moves = known[actor] = self.engine.moves(world, actor)
             if not moves:
                 continue
             if self._bound is not None:
@@ -113,7 +115,7 @@ class Graph:
         if self.states[node[place]].move is not None:
             return node[3]  # the world may do what it likes
         if last and last - 1 + _FIXED != place:
-            leaves = self.engine.moves(*node[:3], node[last - 1 + _FIXED])
+            leaves = self.engine.moves(node[:3], node[last - 1 + _FIXED])
             used += bool(leaves)
         assert self._bound is not None
         return -1 if used > self._bound else used * self._places + place - _FIXED + 1
@@ -128,11 +130,13 @@ class Graph:
                     return wrong
         if self._ended(node):
             final = self.engine.scenario.final
-            if final is not None and (wrong := final(self._view(node))):
-                return wrong
+            if final is not None and (judged := final(self._view(node))):
+                return judged
         elif not enabled and self._bound is None:
             states = [self.states[number] for number in node[_FIXED:]]
-            waiting = [f"{state.name} at {state.step}" for state in states if state.step is not None]
+            waiting = [
+                f"{state.name} at {state.step}" for state in states if state.step is not None
+            ]
             return f"deadlock: nobody can go on, {', '.join(waiting)}"
         return ""
 
@@ -147,7 +151,8 @@ class Graph:
 
     def walk(self, dice: random.Random, most: int = 10_000) -> tuple[list[str], str]:
         """One random schedule: its words, and what is wrong at its end ('' if nothing is)."""
-        node, words = self.first, []
+        node = self.first
+        words: list[str] = []
         for _ in range(most):
             moves = self.successors(node)
             if message := self.judge(node, bool(moves)):
@@ -173,7 +178,8 @@ class Graph:
         Raises:
             ValueError: A word does not fit.
         """
-        node, told = self.first, []
+        node = self.first
+        told: list[str] = []
         for word in words:
             moves = dict(self.successors(node))
             if message := self.judge(node, bool(moves)):
@@ -187,7 +193,9 @@ class Graph:
             after = moves.get(word)
             if after is None:
                 if strict:
-                    raise ValueError(f"{word} does not fit: {', '.join(moves) or 'nothing'} could be next")
+                    raise ValueError(
+                        f"{word} does not fit: {', '.join(moves) or 'nothing'} could be next"
+                    )
                 continue
             told.append(word)
             node = after
@@ -219,5 +227,3 @@ def _path(parents: dict[Node, tuple[Node, str] | None], node: Node) -> str:
         node = step[0]
         words.append(step[1])
     return " ".join(reversed(words))
-
-

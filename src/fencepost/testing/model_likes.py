@@ -7,6 +7,7 @@ side by side. Reads are snapshots and writes are atomic, as transactions are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fencepost._core.keys import bounded, unescape
@@ -15,7 +16,8 @@ from fencepost.likes.store import Change, Committed, Id, ItemBatch, Place, Snaps
 Version = tuple[int, int]
 
 
-class ItemRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ItemRow:
     """One item: its count column, its rows, and the version of its last whole commit."""
 
     count: int
@@ -54,7 +56,9 @@ class ModelLikes:
     """
 
     def __init__(self, items: dict[Id, Sequence[Id]], epochs: dict[str, int] | None = None) -> None:
-        rows = {item: ItemRow(len(set(likers)), frozenset(likers)) for item, likers in items.items()}
+        rows = {
+            item: ItemRow(len(set(likers)), frozenset(likers)) for item, likers in items.items()
+        }
         shards = {scope: ShardRow(epoch, 0) for scope, epoch in (epochs or {}).items()}
         self._type: type[Any] = type(next(iter(rows))) if rows else int
         self.state = LikeTables(_sorted(rows), _sorted(shards))
@@ -90,10 +94,14 @@ class ModelLikes:
         epoch, row = self.epoch(place), self.state.item(item)
         if row is None:
             return Snapshot(epoch, None, None, False)
-        likers = tuple(sorted(row.likers, key=str)) if len(row.likers) <= full_max >= row.count else None
+        likers = (
+            tuple(sorted(row.likers, key=str)) if len(row.likers) <= full_max >= row.count else None
+        )
         return Snapshot(epoch, row.count, likers, user in row.likers)
 
-    def commit(self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]) -> Committed:
+    def commit(
+        self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
+    ) -> Committed:
         shard = self.state.shard(_scope(place)) or ShardRow(0, 0)
         if refused := self.refuses(shard, epoch, fence):
             return Committed(refused=refused)
@@ -144,7 +152,9 @@ class ModelLikes:
         self.state = self.state._replace(items=_sorted(rows))
 
     def _put_shard(self, place: Place, row: ShardRow) -> None:
-        self.state = self.state._replace(shards=_sorted({**dict(self.state.shards), _scope(place): row}))
+        self.state = self.state._replace(
+            shards=_sorted({**dict(self.state.shards), _scope(place): row})
+        )
 
 
 def _scope(place: Place) -> str:

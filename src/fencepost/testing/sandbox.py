@@ -53,13 +53,19 @@ class Sandbox:
         body = _COMMAND if call.script is None else call.script.plain
         arguments = [state.greeted if word is SERVER else word for word in call.args]
         # A command declares what it names: the server itself says which of its words are keys.
-        keys = [str(word) for word in call.args if word is not SERVER] if call.script is None else list(call.keys)
+        keys = (
+            [str(word) for word in call.args if word is not SERVER]
+            if call.script is None
+            else list(call.keys)
+        )
         ok, undeclared, words, *reply = self._ask(body, state, keys, arguments)
         if undeclared:
-            raise UndeclaredKey(f"{call.verb} used {undeclared.decode()}, which it did not declare: {call}")
+            raise UndeclaredKey(
+                f"{call.verb} used {undeclared.decode()}, which it did not declare: {call}"
+            )
         answer = reply[0] if reply else None
         if not ok:
-            answer = error_of(bytes(answer).decode())
+            answer = error_of(bytes(reply[0]).decode())
         return answer, state._replace(words=tuple(words))
 
     def put(self, state: ServerState) -> None:
@@ -82,7 +88,9 @@ class Sandbox:
         script = self._wrapped.get(body)
         if script is None:
             text = body if raw else _TEXT.replace("--BODY--", body)
-            contract = Contract("sandbox", "", (), ("word…",), (), resend="harmless, it begins with a state")
+            contract = Contract(
+                "sandbox", "", (), ("word…",), (), resend="harmless, it begins with a state"
+            )
             script = self._wrapped[body] = Script(contract, text, _same)
         return script
 

@@ -1,13 +1,13 @@
 """A scenario: who acts, what the world does meanwhile, and what must hold.
 
-    source = Cell(1)
-    scenario = Scenario(
-        actors={"reader": lambda io: read(io), "writer": lambda io: write(io)},
-        environment={"x": expiry()},
-        cells=[source],
-        final=lambda view: "stale" if view.value("{k}:v") not in (None, str(source.state)) else None,
-    )
-    explore(scenario).check()
+source = Cell(1)
+scenario = Scenario(
+    actors={"reader": lambda io: read(io), "writer": lambda io: write(io)},
+    environment={"x": expiry()},
+    cells=[source],
+    final=lambda view: "stale" if view.value("{k}:v") not in (None, str(source.state)) else None,
+)
+explore(scenario).check()
 """
 
 from __future__ import annotations
@@ -48,11 +48,15 @@ class Faults:
 
     def __post_init__(self) -> None:
         if unknown := set(self.kinds) - set(FAULTS):
-            raise Refused(f"unknown faults {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
+            raise Refused(
+                f"unknown faults {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}"
+            )
 
     def of(self, step: Step) -> tuple[str, ...]:
         """Which faults a step can meet."""
-        if step.kind not in ("run", "all", "call") or (self.on is not None and step.label not in self.on):
+        if step.kind not in ("run", "all", "call") or (
+            self.on is not None and step.label not in self.on
+        ):
             return ()
         resend = bool(step.calls) and all(call.resend for call in step.calls)
         return tuple(kind for kind in self.kinds if kind != "resent" or resend)
@@ -91,7 +95,7 @@ class Scenario:
     environment: Mapping[str, Move] = field(default_factory=dict)
     cells: Sequence[Restorable] = ()
     setup: Sequence[Sequence[Word]] = ()
-    server: ServerState = ServerState()
+    server: ServerState = field(default_factory=ServerState)
     faults: Faults = Faults(times=0)
     crashes: frozenset[str] = frozenset()
     invariant: Check | None = None
@@ -108,7 +112,9 @@ class Scenario:
             raise Refused(f"{', '.join(sorted(both))} names an actor and a move of the environment")
         for name in (*self.actors, *self.environment):
             if not name.isidentifier():
-                raise Refused(f"names of actors stand in schedules: letters, digits and _, got {name!r}")
+                raise Refused(
+                    f"names of actors stand in schedules: letters, digits and _, got {name!r}"
+                )
         if missing := self.crashes - set(self.actors):
             raise Refused(f"crashes names no actor: {', '.join(sorted(missing))}")
         if (self.heal is None) != (self.healed is None):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from fencepost._core import commands
@@ -47,7 +47,7 @@ class ScratchServer:
         from fencepost.server.binary import find_binary
 
         binary = find_binary()
-        self._home = Path(tempfile.mkdtemp(prefix="fp-", dir="/tmp"))  # noqa: S108  # socket paths are short
+        self._home = Path(tempfile.mkdtemp(prefix="fp-", dir="/tmp"))  # socket paths are short
         address = self._home / "s"
         self._process = subprocess.Popen(  # noqa: S603
             [
@@ -73,16 +73,16 @@ class ScratchServer:
                 time.sleep(0.005)
                 continue
             if held:
-                raise Refused(f"{self.url} holds {held} keys, an exploration would delete them; give an empty server")
+                raise Refused(
+                    f"{self.url} holds {held} keys, an exploration would delete them; give an empty server"
+                )
             return
 
     def close(self) -> None:
         """End what was started; a server that was given is left empty."""
         if self._process is None:
-            try:
+            with contextlib.suppress(Unavailable):
                 run_sync(self.port.run(commands.raw("FLUSHALL")))
-            except Unavailable:
-                pass
         self._client.close()
         if self._process is not None:
             self._process.kill()
@@ -93,5 +93,5 @@ class ScratchServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()

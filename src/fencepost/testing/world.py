@@ -35,23 +35,37 @@ class ServerState(NamedTuple):
     greeted: str = "a0:b0"
     policy: str = "noeviction"
 
-    def keys(self) -> dict[str, Stored]:
+    def by_name(self) -> dict[str, Stored]:
         """All keys by name."""
-        return {name: Stored(kind, volatile, _value(kind, some)) for name, kind, volatile, some in self._entries()}
+        return {
+            name: Stored(kind, volatile, _value(kind, some))
+            for name, kind, volatile, some in self._entries()
+        }
 
     def without(self, *names: str) -> ServerState:
         """The same without some keys."""
         words: list[bytes] = []
         for name, kind, volatile, some in self._entries():
             if name not in names:
-                words += (name.encode(), kind.encode(), b"1" if volatile else b"0", str(len(some)).encode(), *some)
+                words += (
+                    name.encode(),
+                    kind.encode(),
+                    b"1" if volatile else b"0",
+                    str(len(some)).encode(),
+                    *some,
+                )
         return self._replace(words=tuple(words))
 
     def _entries(self) -> Iterable[tuple[str, str, bool, tuple[bytes, ...]]]:
         at, words = 0, self.words
         while at < len(words):
             size = int(words[at + 3])
-            yield words[at].decode(), words[at + 1].decode(), words[at + 2] == b"1", words[at + 4 : at + 4 + size]
+            yield (
+                words[at].decode(),
+                words[at + 1].decode(),
+                words[at + 2] == b"1",
+                words[at + 4 : at + 4 + size],
+            )
             at += 4 + size
 
 
@@ -63,7 +77,9 @@ def _value(kind: str, words: tuple[bytes, ...]) -> Any:
         case "hash":
             return dict(zip(texts[::2], texts[1::2], strict=True))
         case "zset":
-            return {member: float(score) for score, member in zip(texts[::2], texts[1::2], strict=True)}
+            return {
+                member: float(score) for score, member in zip(texts[::2], texts[1::2], strict=True)
+            }
         case "set":
             return frozenset(texts)
         case _:
@@ -114,7 +130,7 @@ class View:
     def keys(self) -> dict[str, Stored]:
         """All keys of the server by name."""
         if self._keys is None:
-            self._keys = self.server.keys()
+            self._keys = self.server.by_name()
         return self._keys
 
     def value(self, key: str, default: Any = None) -> Any:

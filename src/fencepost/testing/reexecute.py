@@ -1,0 +1,247 @@
+"""Re-execution: whole schedules, each from scratch, without those that only swap independent steps.
+
+Depth first over the choices of a run, with sleep sets (Godefroid, "Partial-Order Methods for the
+Verification of Concurrent Systems", 1996, chapter 5): after a step was explored it sleeps in its
+siblings until something happens that it does not commute with. Every state is still reached. Two
+steps commute if neither writes a key that the other touches; scripts declare their keys, and the
+sandbox sees that they keep to them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from fencepost.testing.live import Option, Run
+from fencepost.testing.play import PlayError
+from fencepost.testing.report import Finding, Report
+from fencepost.testing.sandbox import Sandbox
+from fencepost.testing.scenario import Scenario
+from fencepost.testing.scratch import ScratchServer
+
+
+@dataclass(slots=True)
+class _Choice:
+    """A node of the current path: what could happen, what sleeps, what was tried, what is taken."""
+
+    options: dict[str, Option]
+    asleep: dict[str, Option]
+    taken: str
+    switches: int
+    tried: dict[str, Option] = field(default_factory=dict)
+
+    def next(self) -> str | None:
+        """A word that is neither asleep nor tried."""
+        for word in self.options:
+            if word not in self.asleep and word not in self.tried:
+                return word
+        return None
+
+    def sleepers(self) -> dict[str, Option]:
+        """What still sleeps after what was taken."""
+        taken = self.options[self.taken]
+        both = {**self.asleep, **self.tried}
+        return {
+            word: one
+            for word, one in both.items()
+            if one.actor != taken.actor and not one.footprint.meets(taken.footprint)
+        }
+
+
+class Reexecution:
+    """One search.
+
+    Args:
+        scenario: What is explored.
+        server: Is emptied before every schedule.
+        limit: Schedules, at most.
+        reduce: Whether to leave out what only swaps independent steps.
+    """
+
+    def __init__(
+        self, scenario: Scenario, server: ScratchServer, limit: int, reduce: bool = True
+    ) -> None:
+        self.scenario, self.server, self.limit = scenario, server, limit
+        self.sandbox = Sandbox(server.port)
+        self.reduce = reduce and scenario.preemptions is None
+        self._cells = tuple(cell.state for cell in scenario.cells)
+        self._path: list[_Choice] = []
+        self._ends: set[Any] = set()
+
+    def search(self, endings: bool = False) -> Report:
+        """Run all schedules."""
+        started, schedules, finding = time.perf_counter(), 0, None
+        bounded = (
+            ""
+            if self.scenario.preemptions is None
+            else f"at most {self.scenario.preemptions} preemptions"
+        )
+        try:
+            while True:
+                finding = self._run(endings)
+                schedules += 1
+                if finding is not None or not self._backtrack():
+                    break
+                if schedules >= self.limit:
+                    bounded = ", ".join(
+                        filter(None, (bounded, f"at most {self.limit:,} schedules"))
+                    )
+                    break
+        finally:
+            self.put_cells()
+        return Report(
+            search="re-execution",
+            schedules=schedules,
+            asked=self.sandbox.calls,
+            bounded_by=bounded,
+            seconds=time.perf_counter() - started,
+            finding=finding,
+            endings=frozenset(self._ends),
+        )
+
+    def put_cells(self) -> None:
+        """Set the cells back to where they began."""
+        for cell, state in zip(self.scenario.cells, self._cells, strict=True):
+            cell.state = state
+
+    def _begin(self) -> Run:
+        self.put_cells()
+        return Run(self.scenario, self.server, self.sandbox)
+
+    def _run(self, endings: bool) -> Finding | None:
+        run = self._begin()
+        try:
+            for choice in self._path:
+                run.take(choice.options[choice.taken])
+            return self._extend(run, endings)
+        finally:
+            run.close()
+
+    def _extend(self, run: Run, endings: bool) -> Finding | None:
+        """Go on from where the path ends, to an end; judge each new state."""
+        while True:
+            options = run.options()
+            if message := self._judge(run, bool(options)):
+                return Finding(message, " ".join(one.taken for one in self._path), run.view())
+            if run.ended and endings:
+                view = run.view()
+                self._ends.add(
+                    (view.server.words, tuple((k, repr(v)) for k, v in view.results.items()))
+                )
+            choice = self._choose({one.word: one for one in options})
+            if choice is None:
+                if run.ended and (message := run.heal()):
+                    return Finding(message, " ".join(one.taken for one in self._path), run.view())
+                return None
+            self._path.append(choice)
+            run.take(choice.options[choice.taken])
+
+    def _choose(self, options: dict[str, Option]) -> _Choice | None:
+        last = self._path[-1] if self._path else None
+        asleep = last.sleepers() if last is not None and self.reduce else {}
+        switches, bound = last.switches if last else 0, self.scenario.preemptions
+        if last is not None and bound is not None:
+            actor = last.options[last.taken].actor
+            mine = {word: one for word, one in options.items() if one.actor == actor}
+            world = {
+                word: one for word, one in options.items() if one.actor in self.scenario.environment
+            }
+            if mine and switches >= bound:
+                options = mine | world
+        choice = _Choice(options, asleep, "", switches)
+        word = choice.next()
+        if word is None:
+            return None
+        self._settle(choice, word)
+        return choice
+
+    def _settle(self, choice: _Choice, word: str) -> None:
+        choice.taken = word
+        at = self._path.index(choice) if choice in self._path else len(self._path)
+        if at and self.scenario.preemptions is not None:
+            last = self._path[at - 1]
+            actor = last.options[last.taken].actor
+            could = any(one.actor == actor for one in choice.options.values())
+            leaves = choice.options[word].actor != actor and could
+            choice.switches = last.switches + (
+                leaves and choice.options[word].actor not in self.scenario.environment
+            )
+
+    def _backtrack(self) -> bool:
+        """Turn to the last choice that has something untried; False if there is none."""
+        while self._path:
+            choice = self._path[-1]
+            choice.tried[choice.taken] = choice.options[choice.taken]
+            word = choice.next()
+            if word is not None:
+                self._settle(choice, word)
+                return True
+            self._path.pop()
+        return False
+
+    def _judge(self, run: Run, enabled: bool) -> str:
+        if run.wrong:
+            return run.wrong
+        scenario = self.scenario
+        if scenario.invariant is not None and (wrong := scenario.invariant(run.view())):
+            return wrong
+        if run.ended:
+            if scenario.final is not None and (wrong := scenario.final(run.view())):
+                return wrong
+        elif not enabled:
+            return f"deadlock: nobody can go on, {run.waiting()}"
+        return ""
+
+    def follow(self, words: list[str]) -> tuple[str, Run]:
+        """Run one schedule; what is wrong with it, and the run where it ends."""
+        run = self._begin()
+        for word in words:
+            if message := self._judge(run, True):
+                return message, run
+            _take(run, word)
+        return self._judge(run, bool(run.options())), run
+
+
+def _take(run: Run, word: str) -> None:
+    options = run.options()
+    for option in options:
+        if option.word == word:
+            run.take(option)
+            return
+    could = ", ".join(option.word for option in options) or "nothing"
+    raise PlayError(f"{word} does not fit: {could} could be next")
+
+
+def reexecute(
+    scenario: Scenario,
+    *,
+    server: ScratchServer | str | None = None,
+    limit: int = 100_000,
+    reduce: bool = True,
+    endings: bool = False,
+) -> Report:
+    """Run a scenario's schedules one by one, each from scratch.
+
+    For what the graph can't restore: protocols that spawn, a real database, scripts unwrapped. It
+    covers every order of the steps; healing is judged where all actors have ended.
+
+    Args:
+        scenario: What to explore; ``reset`` brings back what is neither server nor cell.
+        server: See ``explore``.
+        limit: Schedules, at most.
+        reduce: Leave out schedules that only swap independent steps.
+        endings: Collect how the runs end in ``report.endings``.
+
+    Returns:
+        What was covered and what was found.
+
+    Raises:
+        Refused: A move of the environment needs a simulated server; or the server holds keys.
+        PlayError: The same choices did not lead to the same steps: something outside the cells and
+            the server decides.
+    """
+    if isinstance(server, ScratchServer):
+        return Reexecution(scenario, server, limit, reduce).search(endings)
+    with ScratchServer(server) as own:
+        return Reexecution(scenario, own, limit, reduce).search(endings)
