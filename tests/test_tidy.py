@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fencepost
-from fencepost import likes
+from fencepost import cache, likes
 from fencepost._core.script import read_contract
 from support.require import require
 
@@ -30,7 +30,11 @@ PROTOCOLS = sorted(SOURCE.rglob("protocol.py"))
 # What the explorer runs on its own server is no verb of a part.
 LUA = [path for path in sorted(SOURCE.rglob("*.lua")) if path.parent.name != "testing"]
 TESTS = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)]
-PAIRS = [(fencepost.Client, fencepost.AsyncClient), (likes.Likes, likes.AsyncLikes)]
+PAIRS = [
+    (fencepost.Client, fencepost.AsyncClient),
+    (likes.Likes, likes.AsyncLikes),
+    (cache.Cache, cache.AsyncCache),
+]
 
 
 def named(path: Path) -> str:

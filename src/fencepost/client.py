@@ -30,7 +30,9 @@ from fencepost.wire.single import Server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
+    from fencepost._core.codec import Codec
     from fencepost._core.script import Call, Word
+    from fencepost.cache import AsyncCache, Cache
     from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore
     from fencepost.server import EmbeddedServer
 
@@ -167,7 +169,8 @@ class AsyncClient(_Base):
     def __init__(self, source: str | Path | None, **options: Any) -> None:
         super().__init__(source, **options)
         self._servers: dict[asyncio.AbstractEventLoop, Server] = {}
-        self.port = AsyncPort(self._run, self._all)
+        self._caches: weakref.WeakSet[AsyncCache[Any]] = weakref.WeakSet()
+        self.port = AsyncPort(self._run, self._all, lambda: self._server().server_ms())
 
     def _server(self) -> Server:
         loop = asyncio.get_running_loop()
@@ -229,8 +232,37 @@ class AsyncClient(_Base):
 
         return AsyncLikes(self, name, store=store, options=options)
 
+    def cache(
+        self,
+        name: str,
+        *,
+        type: type[T] | None = None,
+        codec: Codec[T] | None = None,
+        **options: Any,
+    ) -> AsyncCache[T]:
+        """The cache ``name``; see ``fencepost.cache.AsyncCache``.
+
+        Args:
+            name: Of the cache: the same name is the same cache, in every process.
+            type: What its values are; what is read is checked against it. None takes what msgpack
+                knows.
+            codec: How values are stored, instead of typed msgpack.
+            **options: See ``fencepost.cache.CacheOptions``: ``ttl``, ``stale``, ``wait`` …
+
+        Raises:
+            Refused: An option can't work, or values of this type can't be stored.
+        """
+        from fencepost.cache import AsyncCache, CacheOptions, Codec
+
+        codec = codec or Codec(Any if type is None else type)
+        cache: AsyncCache[T] = AsyncCache(self, name, codec=codec, options=CacheOptions(**options))
+        self._caches.add(cache)
+        return cache
+
     async def aclose(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""
+        for cache in list(self._caches):  # their loads end while leases can still be given back
+            await cache._aclose()  # noqa: SLF001  # what it started, it ends
         self._closed = True
         mine = self._servers.pop(asyncio.get_running_loop(), None)
         for loop in list(self._servers):
@@ -266,7 +298,7 @@ class Client(_Base):
     def __init__(self, source: str | Path | None, **options: Any) -> None:
         super().__init__(source, **options)
         self._server = SyncServer(self._locate, self._options, self.hook)
-        self.port = SyncPort(self._server.run, self._server.all)
+        self.port = SyncPort(self._server.run, self._server.all, self._server.server_ms)
 
     def command(self, *words: Word) -> Any:
         """Send any command: ``client.command("GET", "k")``. See ``AsyncClient.command``."""
@@ -279,6 +311,20 @@ class Client(_Base):
         from fencepost.likes import Likes
 
         return Likes(self, name, store=store, options=options)
+
+    def cache(
+        self,
+        name: str,
+        *,
+        type: type[T] | None = None,
+        codec: Codec[T] | None = None,
+        **options: Any,
+    ) -> Cache[T]:
+        """The cache ``name``; see ``AsyncClient.cache``."""
+        from fencepost.cache import Cache, CacheOptions, Codec
+
+        codec = codec or Codec(Any if type is None else type)
+        return Cache(self, name, codec=codec, options=CacheOptions(**options))
 
     def close(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""

@@ -36,15 +36,18 @@ class AsyncPort:
     Args:
         run: Runs one call on the server.
         all: Runs several in one write.
+        server_ms: The server's clock.
     """
 
     def __init__(
         self,
         run: Callable[[Call[Any]], Coroutine[Any, Any, Any]],
         all: Callable[[Sequence[Call[Any]]], Coroutine[Any, Any, list[Any]]],  # the port's own word
+        server_ms: Callable[[], float],
     ) -> None:
         self._run = run
         self._all = all
+        self._server_ms = server_ms
 
     # Not `async def`: one more coroutine around each call would only pass its value on.
 
@@ -76,3 +79,6 @@ class AsyncPort:
 
     def now(self) -> float:
         return clock()
+
+    def server_ms(self) -> float:
+        return self._server_ms()

@@ -34,6 +34,11 @@ def get_text(key: str) -> Call[str | None]:
     return Call("get", ("GET", key), _text_or_none, (key,), resend=True)
 
 
+def delete(key: str) -> Call[int]:
+    """Delete a key; twice is once."""
+    return Call("delete", ("DEL", key), _same, (key,), resend=True)
+
+
 def _pairs(reply: Any) -> dict[str, str]:
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {field.decode(): value.decode() for field, value in pairs}

@@ -121,6 +121,50 @@ def like_hint(namespace: str, name: str, user: str) -> str:
     return f"{{{escape(namespace)}:likes:{escape(name)}:U:{user}}}"
 
 
+@dataclass(frozen=True, slots=True)
+class CacheKeys:
+    """The keys of one entry of a cache; all share one hash tag, so one script may use all.
+
+    ``v`` entry · ``l`` lease · ``m`` marks (revision floor, stopped leases) · ``w`` write intents.
+    """
+
+    entry: str
+    lease: str
+    marks: str
+    intents: str
+
+    @property
+    def all(self) -> tuple[str, str, str, str]:
+        """In the order in which scripts take them."""
+        return (self.entry, self.lease, self.marks, self.intents)
+
+
+def cache_prefix(namespace: str, name: str) -> str:
+    """What the keys of a cache begin with, the opening brace of the hash tag included."""
+    return f"{{{escape(namespace)}:cache:{escape(name)}:"
+
+
+def cache_entry(prefix: str, key: str) -> str:
+    """The entry of ``key``: all that a hit needs."""
+    return f"{prefix}{shorten(key)}}}:v"
+
+
+def cache_keys(prefix: str, key: str) -> CacheKeys:
+    """All keys of the entry of ``key``."""
+    tag = f"{prefix}{shorten(key)}}}"
+    return CacheKeys(f"{tag}:v", f"{tag}:l", f"{tag}:m", f"{tag}:w")
+
+
+def cache_stamp(prefix: str, tag: str) -> str:
+    """The stamp of a tag: its own slot; no entry's hash tag ends like it, since ``:`` is escaped there."""
+    return f"{prefix}tag:{shorten(tag)}}}"
+
+
+def cache_epoch(prefix: str) -> str:
+    """What changes whenever any tag of the cache is invalidated."""
+    return f"{prefix}tags:}}"
+
+
 def shard_number(item: str, shards: int) -> int:
     """Which shard an item lives in: stable over processes and versions (CRC-32)."""
     return zlib.crc32(item.encode()) % shards

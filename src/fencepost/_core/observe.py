@@ -93,6 +93,44 @@ class SetAside(Event):
     kept: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Refresh(Event):
+    """A cache tried to refresh an entry.
+
+    ``verdict``: ``published``, ``rejected`` (``reason``: ``invalidated``, ``expired`` alone,
+    ``successor``, ``writing``, ``older``), ``failed`` (the loader raised ``reason``), ``unpublished``
+    (there was no lease) or ``unreachable`` (nobody knows whether it was published). Times are in
+    seconds of the server's clock; ``owner`` is the lease's token.
+    """
+
+    cache: str
+    key: str
+    read_began: float
+    read_ended: float
+    verdict: str
+    reason: str = ""
+    revision: int | None = None
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryDiscarded(Event):
+    """A cache found something that is no entry of its own: ``corrupt``, ``foreign``, ``oversized``."""
+
+    cache: str
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheBypassed(Event):
+    """A cache stopped asking its server (``open``), or found it again."""
+
+    cache: str
+    open: bool
+    reason: str
+
+
 class Hook:
     """One place to listen."""
 

@@ -91,6 +91,10 @@ class Port(Protocol):
         """Seconds on a clock that never goes back and runs while the machine sleeps."""
         ...
 
+    def server_ms(self) -> float:
+        """The server's clock in milliseconds, by an estimate that is half a round trip off at most."""
+        ...
+
 
 class Cancelled(BaseException):
     """Raised in a protocol that a thread or an explorer stops; asyncio raises its own."""

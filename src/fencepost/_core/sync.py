@@ -70,15 +70,18 @@ class SyncPort:
     Args:
         run: Runs one call on the server.
         all: Runs several in one write.
+        server_ms: The server's clock.
     """
 
     def __init__(
         self,
         run: Callable[[Call[Any]], Any],
         all: Callable[[Sequence[Call[Any]]], list[Any]],  # the port's own word
+        server_ms: Callable[[], float],
     ) -> None:
         self._run = run
         self._all = all
+        self._server_ms = server_ms
 
     async def run(self, call: Call[T]) -> T:
         _step()
@@ -117,3 +120,6 @@ class SyncPort:
 
     def now(self) -> float:
         return clock()
+
+    def server_ms(self) -> float:
+        return self._server_ms()

@@ -2,7 +2,7 @@
 -- KEYS   entry {ns:cache:name:key}:v, lease {ns:cache:name:key}:l, marks {ns:cache:name:key}:m,
 --        intents {ns:cache:name:key}:w
 -- ARGV   revision, remember_ms, soft, stale_token
--- needs: stop
+-- needs: newest, stop
 -- flags: allow-oom
 -- resend: harmless, it is forgotten already
 -- ->     INVALIDATED
@@ -10,10 +10,8 @@ local entry, lease, marks, intents = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local revision, remember_ms, soft, stale_token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 -- The newest revision that was ever seen: a lagging replica must not bring an older one back.
-local seen = redis.call('GETRANGE', entry, 24, 42)
-if seen > revision then revision = seen end
-stop(lease, marks, intents, revision, remember_ms)
-if soft == '1' and redis.call('EXISTS', entry) == 1 then
+stop(lease, marks, intents, newest(entry, marks, revision), remember_ms)
+if soft == '1' and redis.pcall('GETRANGE', entry, 0, 1) == 'F1' then
   -- Kept for who may be served stale, but under another name, and not fresh for anybody.
   redis.call('SETRANGE', entry, 2, stale_token)
   redis.call('SETRANGE', entry, 43, '0000000000000')

@@ -10,6 +10,7 @@ from fencepost.errors import Refused
 OnTimeout = Literal["raise", "stale", "load"]
 OnRejected = Literal["reread", "stale", "raise"]
 Coalesce = Literal["fleet", "process", "none"]
+OnDown = Literal["load", "raise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,17 +28,25 @@ class CacheOptions:
             VLDB 2015). 0 never does.
         lease: Seconds that a loader's right lasts without a sign of life; it is renewed while it runs.
         load_limit: Seconds after which a load is given up.
-        soft_limit: Seconds after which a caller that has a stale value at hand takes it, while the
-            load goes on; None waits.
+        soft_limit: Seconds that a caller with a stale value at hand gives the refresh, before it
+            takes that value while the load goes on; 0 waits for nothing.
+        error_ttl: Seconds after a failed load in which this process does not try again: callers
+            with a stale value at hand take it, the others get the same error. 0 tries each time.
         wait: Seconds that a caller waits for somebody else's load.
         on_timeout: Then: ``raise`` ``WaitTimeout``, take a ``stale`` value (or raise), or ``load``
             without a lease, under ``max_loads``.
         on_rejected: What the owner of a refused load does: ``reread`` (and load again, ``rounds``
             times at most), take a ``stale`` value, or ``raise`` ``RefreshRejected``.
+        on_down: What a caller does when the server can't be reached: ``load`` under ``max_loads``
+            (nothing is cached then), or ``raise``.
         max_loads: Loads of this cache that one process runs at once; others wait their turn.
+        max_queue: Loads that wait their turn; one more gets ``Overloaded``.
         coalesce: Who shares a load: the whole ``fleet``, one ``process``, or ``none``.
         remember: Seconds that an invalidation is remembered: the longest that a replica of the
             source lags, and longer than any load.
+        intent: Seconds that an announced write may take (``write_through``, ``write_around``). Until
+            then nothing is published but by its end; a writer that dies leaves no older value
+            behind for longer.
         rounds: How often a call may be refused before it gives up.
 
     Raises:
@@ -51,24 +60,26 @@ class CacheOptions:
     beta: float = 1.0
     lease: float = 5.0
     load_limit: float = 30.0
-    soft_limit: float | None = None
+    soft_limit: float = 0.0
+    error_ttl: float = 0.0
     wait: float = 10.0
     on_timeout: OnTimeout = "raise"
     on_rejected: OnRejected = "reread"
+    on_down: OnDown = "load"
     max_loads: int = 64
+    max_queue: int = 10_000
     coalesce: Coalesce = "fleet"
     remember: float = 60.0
+    intent: float = 10.0
     rounds: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("ttl", "lease", "load_limit", "remember"):
-            self._seconds(name, getattr(self, name), least=0.001)
-        for name in ("stale", "wait"):
-            self._seconds(name, getattr(self, name), least=0)
+        for name in ("ttl", "lease", "load_limit", "remember", "intent"):
+            seconds(name, getattr(self, name), least=0.001)
+        for name in ("stale", "wait", "soft_limit", "error_ttl"):
+            seconds(name, getattr(self, name), least=0)
         if self.negative_ttl is not None:
-            self._seconds("negative_ttl", self.negative_ttl, least=0.001)
-        if self.soft_limit is not None:
-            self._seconds("soft_limit", self.soft_limit, least=0)
+            seconds("negative_ttl", self.negative_ttl, least=0.001)
         if not _number(self.jitter) or not 0 <= self.jitter <= 1:
             raise Refused(f"jitter is a fraction of ttl, 0 to 1, got {self.jitter!r}")
         if not _number(self.beta) or not 0 <= self.beta <= 100:
@@ -77,10 +88,11 @@ class CacheOptions:
             ("on_timeout", ("raise", "stale", "load")),
             ("on_rejected", ("reread", "stale", "raise")),
             ("coalesce", ("fleet", "process", "none")),
+            ("on_down", ("load", "raise")),
         ):
             if getattr(self, name) not in allowed:
                 raise Refused(f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        for name in ("max_loads", "rounds"):
+        for name in ("max_loads", "max_queue", "rounds"):
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= 100_000:
                 raise Refused(f"{name} is a whole number from 1 to 100,000, got {value!r}")
@@ -95,9 +107,15 @@ class CacheOptions:
                 "could outlive the memory of what stopped it; raise remember"
             )
 
-    def _seconds(self, name: str, value: object, *, least: float) -> None:
-        if not _number(value) or not least <= value <= 366 * 86_400:  # type: ignore[operator]
-            raise Refused(f"{name} is in seconds, {least:g} to a year, got {value!r}")
+
+def seconds(name: str, value: object, *, least: float) -> None:
+    """Refuse what is no number of seconds.
+
+    Raises:
+        Refused: It is no number, infinite, below ``least`` or above a year.
+    """
+    if not _number(value) or not least <= value <= 366 * 86_400:  # type: ignore[operator]
+        raise Refused(f"{name} is in seconds, {least:g} to a year, got {value!r}")
 
 
 def _number(value: object) -> bool:

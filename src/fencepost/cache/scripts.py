@@ -22,10 +22,9 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Somebody else is loading, for ``left_ms`` without a sign of life; ``entry`` is b'' if there is none."""
+    """Somebody else is loading, for ``left_ms`` without a sign of life."""
 
     left_ms: int
-    entry: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +78,35 @@ class Forgotten:
     """Written by several at once: nobody's value is published."""
 
 
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """What could not be read is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The entry lives anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Something else is there than was seen, or nothing; it was left as it is."""
+
+
 _ANSWERS: Final[dict[bytes, Any]] = {
-    b"WON": Won,
-    b"VALUE": Value,
-    b"WAIT": Wait,
-    b"RENEWED": Renewed,
-    b"RELEASED": Released,
-    b"LOST": Lost,
-    b"PUBLISHED": Published,
-    b"REJECTED": Rejected,
-    b"OLDER": Older,
-    b"INVALIDATED": Invalidated,
-    b"BEGUN": Begun,
-    b"FORGOTTEN": Forgotten,
+    kind.__name__.upper().encode(): kind
+    for kind in (
+        *(Won, Value, Wait, Renewed, Released, Lost, Published, Rejected, Older),
+        *(Invalidated, Begun, Forgotten, Discarded, Touched, Changed),
+    )
 }
 
 
 def _answer(reply: list[Any]) -> Any:
     kind = _ANSWERS[reply[0]]
     words = reply[1 : 1 + len(fields(kind))]
-    if kind in (Value, Wait):
-        return kind(*words)
+    if kind is Value:
+        return Value(*words)
     return kind(*(word.decode() if isinstance(word, bytes) else word for word in words))
 
 
@@ -117,17 +124,14 @@ class Scripts:
     publish: Script[Published | Rejected | Older]
     invalidate: Script[Invalidated]
     set: Script[Published | Older]
+    touch: Script[Touched | Changed]
+    discard: Script[Discarded | Changed]
+    stamp: Script[str]
     write_begin: Script[Begun]
     write_end: Script[Published | Forgotten]
 
 
 SCRIPTS: Final = Scripts(
-    claim=_load("claim"),
-    renew=_load("renew"),
-    release=_load("release"),
-    publish=_load("publish"),
-    invalidate=_load("invalidate"),
-    set=_load("set"),
-    write_begin=_load("write_begin"),
-    write_end=_load("write_end"),
+    **{verb: _load(verb) for verb in Scripts.__dataclass_fields__ if verb != "stamp"},
+    stamp=load_script(__package__, "stamp", lambda reply: reply.decode()),
 )

@@ -61,11 +61,13 @@ class SimPort:
         name: Of the actor; its tokens begin with it.
         dice: Called for each ``chance()``.
         clock: Called for each ``now()``, seconds.
+        server_clock: Called for each ``server_ms()``.
     """
 
     name: str = "a"
     dice: Callable[[], float] = lambda: 0.5
     clock: Callable[[], float] = lambda: 0.0
+    server_clock: Callable[[], float] = lambda: 1_000_000.0
     tokens: int = 0
     spawned: list[Spawned] = field(default_factory=list)
 
@@ -111,3 +113,6 @@ class SimPort:
 
     def now(self) -> float:
         return self.clock()
+
+    def server_ms(self) -> float:
+        return self.server_clock()

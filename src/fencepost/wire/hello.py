@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost._core.aio import clock
 from fencepost.errors import ServerError, Unavailable
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class ServerInfo:
     identity: str
     version: tuple[int, ...]
     protocol: int
+    offset_ms: float = field(default=0.0, compare=False)
+    """What to add to ``clock()`` in milliseconds for the server's time; off by half a round trip at most."""
     flagged: bool = field(init=False)
     """Whether scripts may carry flags (``#!lua``)."""
 
@@ -77,15 +81,38 @@ def handshake(address: Address) -> Generator[Words, Any, ServerInfo]:
         log.warning("%s forbids INFO: a failover or a restart behind it goes unnoticed", address)
         said = _greeted(greeting)
         _must_be_primary(said.get("role", ""), address)
-        return ServerInfo("?", _version(said.get("version", "6.2")), protocol)
+        offset = yield from _offset()
+        return ServerInfo("?", _version(said.get("version", "6.2")), protocol, offset)
     _must(server, address, "did not say who it is")
     _must(replication, address, "did not say who it is")
     _must_be_primary(_info(replication, "role"), address)
+    offset = yield from _offset()
     return ServerInfo(
         identity=f"{_info(server, 'run_id')}:{_info(replication, 'master_replid')}",
         version=_version(_info(server, "valkey_version") or _info(server, "redis_version")),
         protocol=protocol,
+        offset_ms=offset,
     )
+
+
+def _offset() -> Generator[Words, Any, float]:
+    sent = clock()
+    reply = yield ("TIME",)
+    offset = read_time(reply, sent, clock())
+    return time.time() * 1000 - clock() * 1000 if offset is None else offset
+
+
+def read_time(reply: Any, sent: float, got: float) -> float | None:
+    """How far the server's clock is from ours, in milliseconds; None where it does not say.
+
+    Args:
+        reply: To TIME.
+        sent: When that was sent, by ``clock()``.
+        got: When the reply was there.
+    """
+    if not isinstance(reply, list) or len(reply) != 2:
+        return None  # an ACL may forbid it
+    return int(reply[0]) * 1000 + int(reply[1]) / 1000 - (sent + got) / 2 * 1000
 
 
 def _refuses_resp3(error: ServerError) -> bool:

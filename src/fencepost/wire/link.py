@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 
+from fencepost._core.aio import clock
 from fencepost.errors import OutcomeUnknown, Unavailable
 from fencepost.wire import resp
 from fencepost.wire.address import Address, tune
-from fencepost.wire.hello import ServerInfo, handshake
+from fencepost.wire.hello import ServerInfo, handshake, read_time
 from fencepost.wire.verdict import lost, unsent
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _EARLY: Final = 32  # requests: a long tick is written in slices, so that the se
 _READ_BYTES: Final = 256 * 1024
 _GRACE: Final = 0.05  # seconds: replies may lie unread behind a loop that was held up
 _PING: Final = pack(("PING",))
+_TIME: Final = pack(("TIME",))
+_TIME_EVERY: Final = 120.0  # seconds: how long an estimate of the server's clock is good
 
 _of_parents: list[asyncio.Transport] = []
 """Transports of a parent process: never closed here, and never collected, since a loop's epoll
@@ -69,10 +72,12 @@ class Link(asyncio.BufferedProtocol):
         "_resting",
         "_scheduled",
         "_sent",
+        "_timed",
         "_timer",
         "_transport",
         "info",
         "lost",
+        "offset_ms",
         "on_push",
         "open",
         "pending_bytes",
@@ -112,6 +117,8 @@ class Link(asyncio.BufferedProtocol):
         self._gone: asyncio.Future[None] | None = None
         self.server = server
         self.info = ServerInfo("", (), 3)
+        self.offset_ms = 0.0  # the server's clock, as ``info`` had it or by a later look
+        self._timed = monotonic()
         self.lost = ""  # why the link ended; empty while it lives
         self.retired = ""  # why it takes no more requests, though some are unanswered
         self.open = True  # it lives, and takes more bytes
@@ -221,6 +228,8 @@ class Link(asyncio.BufferedProtocol):
         if self.lost:
             return
         options = self._options
+        if monotonic() - self._timed > _TIME_EVERY:
+            self._ask_time()
         if not self._batches:
             self._resting = True
             self._timer = self._loop.call_later(options.health, self._probe)
@@ -241,6 +250,19 @@ class Link(asyncio.BufferedProtocol):
         if not self.lost and not self.retired:
             # Its deadline is its write's; an idle NAT cut shows here and not at the next caller.
             self.send(_PING).add_done_callback(_seen)
+            self._ask_time()
+
+    def _ask_time(self) -> None:
+        if self.retired:
+            return
+        sent, self._timed = clock(), monotonic()
+
+        def tell(future: asyncio.Future[Any]) -> None:
+            if not future.cancelled() and future.exception() is None:
+                offset = read_time(future.result(), sent, clock())
+                self.offset_ms = self.offset_ms if offset is None else offset
+
+        self.send(_TIME).add_done_callback(tell)
 
     # -- the transport
 
@@ -388,4 +410,5 @@ async def _greet(link: Link, address: Address) -> ServerInfo:
             words = talk.send(reply)
         except StopIteration as stop:
             info: ServerInfo = stop.value
+            link.offset_ms = info.offset_ms
             return info

@@ -6,6 +6,7 @@ to itself for one exchange. The hit path is ``run``: take, pack, send, receive, 
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -15,9 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import hiredis
 
+from fencepost._core import commands
+from fencepost._core.aio import clock
 from fencepost._core.observe import Connected, Disconnected, Hook
 from fencepost.errors import FencepostError, OutcomeUnknown, Overloaded, Unavailable
 from fencepost.wire import resp
+from fencepost.wire.hello import read_time
 from fencepost.wire.sock import Connection, open_connection
 from fencepost.wire.verdict import RECONNECT, Next, Trouble, closed, lost
 
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 pack: Final[Callable[[tuple[Any, ...]], bytes]] = hiredis.pack_command
+_TIME_EVERY: Final = 120.0  # seconds: how long an estimate of the server's clock is good
 _SLICE_CALLS: Final = 512  # of one batch: what goes out before replies are read is bounded
 _SLICE_BYTES: Final = 1024 * 1024
 
@@ -75,6 +80,8 @@ class SyncServer:
         self._failures = 0
         self._not_before = 0.0  # no connect before this time
         self._was_lost = False
+        self._offset_ms = (time.time() - clock()) * 1000
+        self._timed = monotonic()
 
     # -- the hit path
 
@@ -161,6 +168,15 @@ class SyncServer:
         outcomes += [lost(connection.lost) for _ in range(len(packed) - len(outcomes))]
         self._give(connection, None)
         return outcomes
+
+    def server_ms(self) -> float:
+        """The server's clock by our estimate, in milliseconds; this machine's before there is one."""
+        if monotonic() - self._timed > _TIME_EVERY:
+            sent, self._timed = clock(), monotonic()
+            with contextlib.suppress(FencepostError):
+                offset = read_time(self.run(commands.read("TIME")), sent, clock())
+                self._offset_ms = self._offset_ms if offset is None else offset
+        return clock() * 1000 + self._offset_ms
 
     # -- everything else
 
@@ -279,6 +295,7 @@ class SyncServer:
         with self._lock:
             self._all.add(connection)
             self._failures, self._not_before = 0, 0.0
+            self._offset_ms, self._timed = connection.info.offset_ms, monotonic()
             again, self._was_lost = self._was_lost, False
         try:
             self._refuse_if_closed()

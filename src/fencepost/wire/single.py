@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import random
 import warnings
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from fencepost._core.aio import clock
 from fencepost.errors import FencepostError, OutcomeUnknown, Unavailable
 from fencepost.wire.lane import Lane
 from fencepost.wire.link import pack
@@ -52,6 +53,7 @@ class Server:
         self._bulk = Lane(locate, options, hook)  # values that would hold up the small ones
         self._big: dict[Any, None] = {}  # keys seen with big values: theirs is the bulk lane
         self._closed = False
+        self._offset_ms = (time() - clock()) * 1000
 
     # -- the hit path
 
@@ -142,6 +144,13 @@ class Server:
             if isinstance(outcome, BaseException):
                 raise outcome
         return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+    def server_ms(self) -> float:
+        """The server's clock by our estimate, in milliseconds; this machine's before there is one."""
+        link = self._main.link
+        if link is not None:
+            self._offset_ms = link.offset_ms
+        return clock() * 1000 + self._offset_ms
 
     # -- everything else
 

@@ -1,0 +1,415 @@
+"""What both faces share: one text for loops and threads, over the port and the flights of each."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from fencepost._core import keys
+from fencepost._core.codec import Codec
+from fencepost._core.observe import CacheBypassed
+from fencepost._core.port import Port
+from fencepost.cache import many, protocol, write
+from fencepost.cache.breaker import Breaker
+from fencepost.cache.entry import Entry, Stored
+from fencepost.cache.explain import Explained, explain
+from fencepost.cache.flight import LATE, AsyncFlights, SyncFlights
+from fencepost.cache.judge import EARLY, FRESH, GONE, STALE, tag_names
+from fencepost.cache.options import CacheOptions, seconds
+from fencepost.cache.protocol import UNREACHABLE, Held, Look
+from fencepost.cache.region import PLAIN, Ask, Gate, Load, Region, Told
+from fencepost.cache.write import Written
+from fencepost.errors import Refused, Unavailable, WaitTimeout
+
+if TYPE_CHECKING:
+    from fencepost.client import AsyncClient, Client
+
+T = TypeVar("T")
+_FAILED_KEYS: Final = 1024
+
+
+class Box:
+    """Tells errors of the loader from those of the server."""
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+
+class Reads(Generic[T]):
+    """A cache, without its public face.
+
+    Args:
+        client: Where its server is.
+        name: Of the cache.
+        codec: How values are stored.
+        options: How it behaves.
+        gate: Bounds its loads.
+        flights: Made with a function that gives back a lease.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient | Client,
+        name: str,
+        codec: Codec[T],
+        options: CacheOptions,
+        gate: Gate,
+        flights: Callable[[Callable[[Held], Any]], AsyncFlights | SyncFlights],
+    ) -> None:
+        self.name = name
+        self.options = options
+        self._io: Port = client.port
+        prefix = keys.cache_prefix(client.namespace, name)
+        self._told = Told(client.hook)
+        self._region = Region(name, prefix, options, codec, self._told, gate=gate)
+        self._breaker = Breaker()
+        self._failed: OrderedDict[str, tuple[float, Exception]] = OrderedDict()
+        self._flights = flights(self._give_back)
+        self._hits = 0
+
+    async def _give_back(self, held: Held) -> None:
+        await protocol.release(self._io, self._region, held.lease, held)
+
+    def _limited(self, load: Load, box: Box) -> Load:
+        """The loader, with its hard limit where that can be had."""
+        raise NotImplementedError
+
+    # -- one entry
+
+    def _ask(
+        self, tags: Iterable[str], ttl: float | None, stale: float | None, conditional: bool = False
+    ) -> Ask:
+        if not tags and ttl is None and stale is None and not conditional:
+            return PLAIN
+        if ttl is not None:
+            seconds("ttl", ttl, least=0.001)
+        if stale is not None:
+            seconds("stale", stale, least=0)
+        return Ask(tag_names(tags), ttl, stale, conditional)
+
+    async def _entry(
+        self,
+        key: str,
+        load: Load,
+        ask: Ask,
+        raw: bytes | None = None,
+        down: Exception | None = None,
+    ) -> Entry[T]:
+        """Read through. ``raw`` is what was read already, ``down`` why the server can't be asked."""
+        _must_be_key(key)
+        io, options, asked = self._io, self.options, self._io.now()
+        for _ in range(options.rounds):
+            found = Look(GONE, None)
+            if down is None:
+                found, down = await self._look(key, ask, raw)
+            raw = None
+            if found.state in (FRESH, EARLY, STALE) and found.stored is not None:
+                served = await self._serve(key, load, ask, found.state, found.stored)
+                if served is not None:
+                    return served
+            self._told.counts["misses"] += 1
+            self._raise_recent_failure(key)
+            place = key if options.coalesce != "none" else f"{key} {io.token()}"
+            entry = await self._flights.share(
+                place, self._work(key, load, ask, found.stored, down), options.wait
+            )
+            if entry is LATE:
+                return await self._late(key, load, ask)
+            if entry is not None and entry.as_of >= asked:
+                return _checked(entry)
+            down = None
+            # It was read before this call began: somebody else's answer.
+        place = f"{key} {io.token()}"
+        entry = await self._flights.share(place, self._work(key, load, ask, None, None), None)
+        return _checked(entry)
+
+    async def _look(self, key: str, ask: Ask, raw: bytes | None) -> tuple[Look, Exception | None]:
+        io = self._io
+        if not self._breaker.admits(io.now()):
+            return Look(GONE, None), Unavailable(
+                f"the server did not answer {self._breaker.failures} times; it is probed now and then"
+            )
+        try:
+            if raw is not None:
+                found = await protocol.judged(io, self._region, key, ask, raw, {})
+            else:
+                found = await protocol.look(io, self._region, key, ask)
+        except UNREACHABLE as error:
+            self._note_failure(error)
+            return Look(GONE, None), error
+        self._note_answer()
+        return found, None
+
+    async def _serve(
+        self, key: str, load: Load, ask: Ask, state: str, stored: Stored[T]
+    ) -> Entry[T] | None:
+        """An entry that may be served at once; whoever finds it early or stale has it refreshed."""
+        io, options = self._io, self.options
+        if state is FRESH:
+            self._hits += 1
+            return stored.shown("hit", io.now())
+        if self._recently_failed(key) is None:
+            quiet = Ask(ask.tags, ask.ttl, None, ask.conditional, background=True)
+            self._flights.start(key, self._work(key, load, quiet, stored, None))
+        if state is EARLY:
+            self._hits += 1
+            self._told.counts["early"] += 1
+            return stored.shown("hit", io.now())
+        if options.soft_limit:
+            entry = await self._soon(key, load, ask, stored)
+            if entry is not None:
+                return entry
+        self._told.counts["stale"] += 1
+        return stored.shown("stale", io.now())
+
+    async def _soon(self, key: str, load: Load, ask: Ask, stored: Stored[T]) -> Entry[T] | None:
+        if self._recently_failed(key) is not None:
+            return None
+        try:
+            entry = await self._flights.share(
+                key, self._work(key, load, ask, stored, None), self.options.soft_limit
+            )
+        except Exception:
+            return None  # told as an event; the stale value is at hand
+        return None if entry is LATE else entry
+
+    def _work(
+        self, key: str, load: Load, ask: Ask, seen: Stored[T] | None, down: Exception | None
+    ) -> Callable[[Held], Any]:
+        def work(held: Held) -> Any:
+            held.lease = self._region.keys(key).lease
+            return self._refresh(key, load, ask, seen, down, held)
+
+        return work
+
+    async def _refresh(
+        self,
+        key: str,
+        load: Load,
+        ask: Ask,
+        seen: Stored[T] | None,
+        down: Exception | None,
+        held: Held,
+    ) -> Entry[T] | None:
+        """Refresh, or load without the server where it can't be reached."""
+        box = Box()
+        limited = self._limited(load, box)
+        try:
+            if down is None:
+                try:
+                    entry = await protocol.refresh(
+                        self._io, self._region, key, limited, ask, seen, held
+                    )
+                except UNREACHABLE as error:
+                    if error is box.error:
+                        raise
+                    self._note_failure(error)
+                    if ask.background:
+                        return None
+                    down = error
+                else:
+                    if entry is not None and entry.reason == "unreachable":
+                        self._note_failure(Unavailable("the server did not answer a publication"))
+                    return entry
+            if self.options.on_down == "raise":
+                raise down
+            return await protocol.load_only(
+                self._io, self._region, key, limited, ask, seen, "unreachable"
+            )
+        except Exception as error:
+            if error is box.error and self.options.error_ttl:
+                self._remember_failure(key, error)
+            raise
+
+    async def _late(self, key: str, load: Load, ask: Ask) -> Entry[T]:
+        """A flight of this process took longer than its caller waits."""
+        self._told.counts["wait_timeouts"] += 1
+        if self.options.on_timeout != "load":
+            raise WaitTimeout(
+                f"{key!r} was being loaded by this process for {self.options.wait:g} s; "
+                "raise wait, or choose on_timeout='load'"
+            )
+        limited = self._limited(load, Box())
+        return await protocol.load_only(
+            self._io, self._region, key, limited, ask, None, "unpublished"
+        )
+
+    async def _force(self, key: str, load: Load, ask: Ask) -> Entry[T]:
+        """Load now, whatever is there; somebody's load that began after this call will do."""
+        _must_be_key(key)
+        io = self._io
+        found, down = await self._look(key, ask, None)
+        newer = Ask(ask.tags, ask.ttl, ask.stale, ask.conditional, newer_than=io.server_ms())
+        self._flights.detach(key)
+        entry = await self._flights.share(
+            f"{key} {io.token()}", self._work(key, load, newer, found.stored, down), None
+        )
+        return _checked(entry)
+
+    async def _peek(self, key: str, stale: float | None, tags: Iterable[str]) -> Entry[T] | None:
+        _must_be_key(key)
+        found = await protocol.look(self._io, self._region, key, self._ask(tags, None, stale))
+        if found.stored is None or found.state is GONE:
+            return None
+        return found.stored.shown("stale" if found.state is STALE else "hit", self._io.now())
+
+    # -- many entries
+
+    async def _get_many(self, wanted: Iterable[str], load_many: Load, ask: Ask) -> dict[str, Any]:
+        names = list(dict.fromkeys(wanted))
+        for name in names:
+            _must_be_key(name)
+        if not names:
+            return {}
+        io, region, box = self._io, self._region, Box()
+        limited = self._limited(load_many, box)
+        if not self._breaker.admits(io.now()):
+            return await self._many_without(names, limited, None)
+        found: dict[str, Entry[Any]] = {}
+        try:
+            looks = await many.look_many(io, region, names, ask)
+            self._note_answer()
+            old: many.Seen = {}
+            pending: many.Seen = {}
+            for name, (state, stored) in looks.items():
+                if stored is None or state is GONE:
+                    pending[name] = stored
+                    continue
+                found[name] = stored.shown("stale" if state is STALE else "hit")
+                if state is not FRESH:
+                    old[name] = stored
+            self._hits += len(found) - len(old)
+            self._told.counts["misses"] += len(pending)
+            if old:
+                self._refresh_old(old, load_many, ask)
+            if pending:
+                found.update(await many.refresh_many(io, region, pending, limited, ask))
+        except UNREACHABLE as error:
+            if error is box.error:
+                raise
+            self._note_failure(error)
+            missing = [name for name in names if name not in found]
+            rest = await self._many_without(missing, limited, error)
+            return many.values(found, names) | rest
+        return many.values(found, names)
+
+    async def _many_without(
+        self, names: Sequence[str], load_many: Load, error: Exception | None
+    ) -> dict[str, Any]:
+        if self.options.on_down == "raise":
+            raise error or Unavailable("the server does not answer; it is probed now and then")
+        entries = await many.load_many_only(self._io, self._region, names, load_many, "unreachable")
+        return many.values(entries, names)
+
+    def _refresh_old(self, old: many.Seen, load_many: Load, ask: Ask) -> None:
+        quiet = Ask(ask.tags, ask.ttl, background=True)
+        limited = self._limited(load_many, Box())
+
+        async def work(held: Held) -> None:
+            await many.refresh_many(self._io, self._region, old, limited, quiet)
+
+        self._flights.start(f"many {self._io.token()}", work)
+
+    # -- changes
+
+    async def _set(self, key: str, value: Any, ask: Ask) -> Entry[T]:
+        _must_be_key(key)
+        self._forget_here(key)
+        entry = await write.set_value(self._io, self._region, key, value, ask)
+        self._flights.detach(key)
+        return entry
+
+    async def _touch(self, key: str, ttl: float | None) -> bool:
+        _must_be_key(key)
+        self._ask((), ttl, None)
+        return await write.touch(self._io, self._region, key, ttl)
+
+    async def _invalidate(self, names: tuple[str, ...], hard: bool, revision: int | None) -> None:
+        for name in names:
+            _must_be_key(name)
+            self._forget_here(name)
+        if names:
+            await write.invalidate(self._io, self._region, names, hard=hard, revision=revision)
+        for name in names:  # a flight that began meanwhile may have read before
+            self._flights.detach(name)
+
+    async def _invalidate_tags(self, tags: tuple[str, ...]) -> None:
+        await write.invalidate_tags(self._io, self._region, tag_names(tags))
+
+    async def _write_through(self, key: str, value: Any, save: Load, ask: Ask) -> Written:
+        _must_be_key(key)
+        self._forget_here(key)
+        try:
+            return await write.write_through(self._io, self._region, key, value, save, ask)
+        finally:
+            self._flights.detach(key)
+
+    async def _write_around(self, key: str, save: Load) -> Written:
+        _must_be_key(key)
+        self._forget_here(key)
+        try:
+            return await write.write_around(self._io, self._region, key, save)
+        finally:
+            self._flights.detach(key)
+
+    async def _explain(self, key: str) -> Explained:
+        _must_be_key(key)
+        return await explain(self._io, self._region, key)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of this process since it began, load times, and whether the server is bypassed."""
+        return {
+            "hits": self._hits,
+            **self._told.counts,
+            "load_p50": self._told.cost(0.5),
+            "load_p99": self._told.cost(0.99),
+            "bypassed": self._breaker.open,
+        }
+
+    # -- what is remembered here
+
+    def _forget_here(self, key: str) -> None:
+        self._flights.detach(key)
+        self._failed.pop(key, None)
+
+    def _recently_failed(self, key: str) -> Exception | None:
+        known = self._failed.get(key) if self._failed else None
+        return known[1] if known is not None and self._io.now() < known[0] else None
+
+    def _raise_recent_failure(self, key: str) -> None:
+        error = self._recently_failed(key)
+        if error is not None:
+            raise error
+
+    def _remember_failure(self, key: str, error: Exception) -> None:
+        while len(self._failed) >= _FAILED_KEYS:
+            self._failed.popitem(last=False)
+        self._failed[key] = (self._io.now() + self.options.error_ttl, error)
+
+    def _note_failure(self, error: Exception) -> None:
+        self._told.counts["server_failures"] += 1
+        if self._breaker.failed(self._io.now(), self._io.chance()):
+            self._told.event(CacheBypassed(self.name, True, str(error)))
+
+    def _note_answer(self) -> None:
+        if self._breaker.failures and self._breaker.answered():
+            self._told.event(CacheBypassed(self.name, False, "the server answers again"))
+
+
+def _must_be_key(key: Any) -> None:
+    if not isinstance(key, str):
+        raise Refused(
+            f"a key is a text, got {type(key).__name__} {key!r}: 1 and '1' would be one key"
+        )
+    if len(key) > 4096:
+        raise Refused(f"a key has at most 4,096 characters, got {len(key)}")
+
+
+def _checked(entry: Any) -> Entry[Any]:
+    if entry is None:
+        raise Unavailable("the load ended without an answer")
+    known: Entry[Any] = entry
+    return known

@@ -1,0 +1,129 @@
+"""What all calls of one cache share: its options, its codec, its counters, its timeline."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from fencepost._core.codec import Codec
+from fencepost._core.keys import CacheKeys, cache_entry, cache_epoch, cache_keys, cache_stamp
+from fencepost._core.observe import Event, Hook, Refresh
+from fencepost.cache.options import CacheOptions
+from fencepost.cache.scripts import SCRIPTS, Scripts
+
+TOLD: Final = 16  # refreshes of a key that are remembered
+_KEYS_TOLD: Final = 1024
+_COSTS: Final = 256
+
+
+class Gate(Protocol):
+    """Bounds the loads that run at once."""
+
+    def enter(self) -> Any:
+        """Wait for a place (a coroutine function for loops, a plain one for threads)."""
+
+    def leave(self) -> None:
+        """Give the place back."""
+
+
+class Told:
+    """What happened in this process: counters, load times, and the last refreshes of each key."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+        self.counts: Counter[str] = Counter()
+        self.costs: deque[float] = deque(maxlen=_COSTS)  # seconds that loads took
+        self._timeline: OrderedDict[str, deque[Refresh]] = OrderedDict()
+
+    def event(self, event: Event) -> None:
+        """Pass an event on."""
+        if self.hook.listener is not None:
+            self.hook.listener(event)
+
+    def refreshed(self, event: Refresh) -> None:
+        """Remember how a refresh ended."""
+        self.counts[
+            event.verdict if event.verdict != "rejected" else f"rejected_{event.reason}"
+        ] += 1
+        if event.read_ended:
+            self.costs.append(event.read_ended - event.read_began)
+        of_key = self._timeline.get(event.key)
+        if of_key is None:
+            while len(self._timeline) >= _KEYS_TOLD:
+                self._timeline.popitem(last=False)
+            of_key = self._timeline[event.key] = deque(maxlen=TOLD)
+        of_key.append(event)
+        self.event(event)
+
+    def timeline(self, key: str) -> tuple[Refresh, ...]:
+        """The last refreshes of a key in this process, oldest first."""
+        return tuple(self._timeline.get(key, ()))
+
+    def cost(self, share: float) -> float:
+        """How long a load takes at most, in seconds, for this share of the last loads."""
+        costs = sorted(self.costs)
+        return costs[min(int(share * len(costs)), len(costs) - 1)] if costs else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One cache, as its protocols see it.
+
+    Args:
+        name: Of the cache.
+        prefix: What its keys begin with.
+        options: How it behaves.
+        codec: How values are stored.
+        told: Where what happens is told.
+        scripts: Its scripts; tests take guards out.
+        gate: Bounds its loads; None does not.
+        renews: Whether a lease is renewed while its load runs; an explorer says no.
+        tagging: Becomes true when a loader named tags that its caller had not: from then on every
+            load first looks at what tells whether tags were invalidated meanwhile.
+    """
+
+    name: str
+    prefix: str
+    options: CacheOptions
+    codec: Codec[Any]
+    told: Told = field(default_factory=lambda: Told(Hook()), compare=False)
+    scripts: Scripts = SCRIPTS
+    gate: Gate | None = None
+    renews: bool = True
+    tagging: list[bool] = field(default_factory=lambda: [False], compare=False)
+
+    def entry(self, key: str) -> str:
+        return cache_entry(self.prefix, key)
+
+    def keys(self, key: str) -> CacheKeys:
+        return cache_keys(self.prefix, key)
+
+    def stamp(self, tag: str) -> str:
+        return cache_stamp(self.prefix, tag) if tag else cache_epoch(self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """How one call asks.
+
+    Args:
+        tags: What the entry depends on, as far as the caller knows.
+        ttl: Seconds that a new entry is fresh; None is the cache's.
+        stale: Seconds of staleness that this caller takes; None is the entry's own, less tightens.
+        conditional: The loader is shown the previous entry.
+        newer_than: What was published before this is not taken (milliseconds of the server's clock).
+        background: Nobody waits for the answer: leave it to another loader, if there is one.
+    """
+
+    tags: tuple[str, ...] = ()
+    ttl: float | None = None
+    stale: float | None = None
+    conditional: bool = False
+    newer_than: float = 0.0
+    background: bool = False
+
+
+Load = Callable[..., Any]
+PLAIN: Final = Ask()
