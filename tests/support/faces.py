@@ -1,7 +1,7 @@
 """Both clients under one async face, so that one test holds for loops and for threads.
 
-    @every_face
-    async def test_something(face: Face): ...
+@every_face
+async def test_something(face: Face): ...
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from fencepost._core import commands
 from fencepost._core.backoff import Backoff
 from fencepost._core.observe import Connected, Disconnected, Event
 from fencepost._core.script import Call
-from fencepost.wire import lane, pool
+from fencepost.wire import lane, pool, verdict
 from support.faces import every_face
 from support.proxy import Proxy
 
@@ -180,9 +180,8 @@ async def test_killed_server_is_found_again_and_tried_with_pauses(
 
         # The negative control: without pauses it would hammer.
         own.kill()
-        for module in (lane, pool):
+        for module in (lane, pool, verdict):
             monkeypatch.setattr(module, "RECONNECT", Backoff(0, 0))
-        monkeypatch.setattr("fencepost.wire.single.RECONNECT", Backoff(0, 0))
         before = attempts(proxy)
         with pytest.raises((Unavailable, OutcomeUnknown)):
             await face.command("GET", "k")

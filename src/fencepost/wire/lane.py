@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fencepost._core.observe import Connected, Disconnected, Hook
 from fencepost.errors import Overloaded, Unavailable
 from fencepost.wire.link import Link, connect
-from fencepost.wire.verdict import RECONNECT, closed
+from fencepost.wire.verdict import RECONNECT, closed, no_connection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,6 +47,7 @@ class Lane:
         self._ending: set[Link] = set()  # retired: unanswered requests are still on them
         self._failures = 0
         self._not_before = 0.0  # no connect before this time
+        self._why = ""  # the last connect failed
         self._had_link = False
         self._closed = False
 
@@ -144,9 +145,7 @@ class Lane:
         # must not look like a cancel of the caller.
         await asyncio.wait((task,), timeout=max(deadline - monotonic(), 0))
         if not task.done():
-            raise Unavailable(
-                f"no connection to the server within {self._options.budget:g} s. Nothing was sent"
-            )
+            raise no_connection(self._options.budget, self._why)
         if task.cancelled():
             raise closed()
         error = task.exception()
@@ -161,19 +160,21 @@ class Lane:
         if pause > 0:
             await asyncio.sleep(pause)
         budget = self._options.budget
+        address = await self._locate()
         try:
-            address = await self._locate()
             async with asyncio.timeout(budget):
                 link = await connect(address, self._options, self._on_lost)
         except (TimeoutError, Unavailable) as error:
-            self._not_before = monotonic() + RECONNECT.delay(self._failures, random.random())
+            pause = RECONNECT.delay(self._failures, random.random())
+            self._not_before = monotonic() + min(pause, budget / 4)
             self._failures += 1
-            if isinstance(error, Unavailable):
-                raise
-            raise Unavailable(
-                f"the server did not answer a greeting within {budget:g} s. Nothing was sent"
-            ) from None
-        self._failures, self._not_before = 0, 0.0
+            if isinstance(error, TimeoutError):
+                error = Unavailable(
+                    f"{address} did not finish its greeting within {budget:g} s. Nothing was sent"
+                )
+            self._why = str(error)
+            raise error from None
+        self._failures, self._not_before, self._why = 0, 0.0, ""
         self.link = link
         if self._hook.listener is not None:
             info = link.info

@@ -23,7 +23,7 @@ from fencepost.errors import FencepostError, OutcomeUnknown, Overloaded, Unavail
 from fencepost.wire import resp
 from fencepost.wire.hello import read_time
 from fencepost.wire.sock import Connection, open_connection
-from fencepost.wire.verdict import RECONNECT, Next, Trouble, closed, lost
+from fencepost.wire.verdict import RECONNECT, Trouble, closed, lost, no_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,6 +66,7 @@ class SyncServer:
         self._budget = options.budget
         self._hook = hook
         self._closed = False
+        self._located = False
         self.forget()
 
     def forget(self) -> None:
@@ -79,6 +80,7 @@ class SyncServer:
         self._places = 0  # taken: connections, and those being opened
         self._failures = 0
         self._not_before = 0.0  # no connect before this time
+        self._why = ""  # the last connect failed
         self._was_lost = False
         self._offset_ms = (time.time() - clock()) * 1000
         self._timed = monotonic()
@@ -182,14 +184,18 @@ class SyncServer:
 
     def _carefully(self, call: Call[T], error: FencepostError | None, start: float) -> T:
         """Run a call through trouble, within the budget; ``verdict`` says what is tried again."""
+        if not self._located:
+            # Before the clock of the call starts: an embedded server may have to load its data.
+            self._locate()
+            self._located = True
+            start = monotonic()
         deadline = start + self._budget
         trouble = Trouble()
         while True:
             if error is not None:
-                after = trouble.meet(call, error, over=self._closed or monotonic() >= deadline)
-                if after is not Next.TEXT and trouble.tries > 1:
-                    pause = RECONNECT.delay(trouble.tries - 1, random.random())
-                    time.sleep(max(min(pause, deadline - monotonic()), 0))
+                trouble.meet(call, error, left=0.0 if self._closed else deadline - monotonic())
+                if trouble.pause:
+                    time.sleep(trouble.pause)
             try:
                 connection = self._take(deadline)
             except FencepostError as caught:
@@ -280,21 +286,24 @@ class SyncServer:
                 time.sleep(pause)
             within = deadline - monotonic()
             if within <= 0:
-                raise Unavailable(
-                    f"no connection to the server within {self._budget:g} s. Nothing was sent"
-                )
+                raise no_connection(self._budget, self._why)
+            address, began = self._locate(), monotonic()
             try:
-                connection = open_connection(self._locate(), self._budget, within)
-            except Unavailable:
-                self._not_before = monotonic() + RECONNECT.delay(self._failures, random.random())
-                self._failures += 1
+                connection = open_connection(address, self._budget, within)
+            except Unavailable as error:
+                with self._lock:
+                    self._why = str(error)
+                    if began >= self._not_before:  # threads that fail together fail once
+                        pause = RECONNECT.delay(self._failures, random.random())
+                        self._not_before = monotonic() + min(pause, self._budget / 4)
+                        self._failures += 1
                 raise
         except BaseException:
             self._vacate()
             raise
         with self._lock:
             self._all.add(connection)
-            self._failures, self._not_before = 0, 0.0
+            self._failures, self._not_before, self._why = 0, 0.0, ""
             self._offset_ms, self._timed = connection.info.offset_ms, monotonic()
             again, self._was_lost = self._was_lost, False
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import warnings
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,7 +18,7 @@ from fencepost.errors import FencepostError, OutcomeUnknown, Unavailable
 from fencepost.wire.lane import Lane
 from fencepost.wire.link import pack
 from fencepost.wire.resp import BULK_BYTES
-from fencepost.wire.verdict import RECONNECT, Next, Trouble, closed
+from fencepost.wire.verdict import Trouble, closed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -164,11 +163,9 @@ class Server:
         trouble = Trouble()
         while True:
             if error is not None:
-                over = self._closed or monotonic() >= deadline
-                after = trouble.meet(call, error, over=over)
-                if after is not Next.TEXT and trouble.tries > 1:
-                    pause = RECONNECT.delay(trouble.tries - 1, random.random())
-                    await asyncio.sleep(max(min(pause, deadline - monotonic()), 0))
+                trouble.meet(call, error, left=0.0 if self._closed else deadline - monotonic())
+                if trouble.pause:
+                    await asyncio.sleep(trouble.pause)
                 error = None
             wide = _size(call) > BULK_BYTES
             big = wide or _key(call) in self._big

@@ -141,6 +141,8 @@ class Connection:
 
     def alive(self, health: float) -> bool:
         """Whether it can be used: looked at after a pause, probed after a long one."""
+        if self.lost:
+            return False
         idle = monotonic() - self.used
         if idle < _FRESH:
             return True

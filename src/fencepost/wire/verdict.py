@@ -7,6 +7,7 @@ failure may claim that nothing was: the call ends with that ``OutcomeUnknown``.
 
 from __future__ import annotations
 
+import random
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,33 +41,38 @@ class Next(Enum):
 class Trouble:
     """What one call has met so far."""
 
-    __slots__ = ("tries", "unknown", "whole")
+    __slots__ = ("_tries", "pause", "unknown", "whole")
 
     def __init__(self) -> None:
-        self.tries = 0  # failures that call for a pause before the next
+        self._tries = 0
+        self.pause = 0.0  # seconds to wait before the next try
         self.unknown: OutcomeUnknown | None = None
         self.whole = False  # the next try sends the script's text
 
-    def meet(self, call: Call[Any], error: FencepostError, *, over: bool) -> Next:
+    def meet(self, call: Call[Any], error: FencepostError, *, left: float) -> Next:
         """Judge one more failure.
 
         Args:
             call: What was tried.
             error: How it failed.
-            over: There is no time left, or the client was closed.
+            left: Seconds of its budget; 0 if there may be no other try.
 
         Returns:
-            How to go on.
+            How to go on, after ``pause``.
 
         Raises:
             FencepostError: The call ends here.
         """
         after = self._judge(call, error)
-        if after is None or over:
+        self.pause = 0.0
+        if after is not None and after is not Next.TEXT:
+            if self._tries:
+                self.pause = RECONNECT.delay(self._tries, random.random())
+            self._tries += 1
+        # A try with no time left for its reply would turn a clear refusal into an unknown outcome.
+        if after is None or self.pause >= left:
             raise self._final(error, judged=after is not None)
         self.whole = after is Next.TEXT
-        if after is not Next.TEXT:
-            self.tries += 1
         return after
 
     def _judge(self, call: Call[Any], error: FencepostError) -> Next | None:
@@ -108,6 +114,13 @@ def lost(reason: str) -> OutcomeUnknown:
 def unsent(reason: str) -> Unavailable:
     """The error of a request whose bytes did not go out."""
     return Unavailable(f"the connection ended before the request was sent: {reason}")
+
+
+def no_connection(budget: float, why: str) -> Unavailable:
+    """The error of a call that found no connection in its time; ``why`` is the last failure."""
+    if why:
+        return Unavailable(f"{why} (tried for {budget:g} s)")
+    return Unavailable(f"no connection to the server within {budget:g} s. Nothing was sent")
 
 
 def closed() -> ClientClosed:
