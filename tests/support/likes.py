@@ -330,7 +330,8 @@ class Lab:
 
     def flushall(self) -> None:
         """All keys are gone and the server is the same: what FLUSHALL does, on a shared server."""
-        self.delete(*(f"{self.keys.tag}:{key}" for key in self.all_keys()))
+        if keys := self.all_keys():
+            self.delete(*(f"{self.keys.tag}:{key}" for key in keys))
 
     def dump(self) -> dict[str, tuple[bytes, bool]]:
         """All that the server holds of this lab, and whether it will expire."""
