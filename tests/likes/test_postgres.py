@@ -9,7 +9,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,14 +98,17 @@ def opened(engine: Engine) -> SqlLikes:
     return store
 
 
-def wait_for_lock(engine: Engine, many: int = 1) -> None:
-    """Until so many transactions of this database wait for somebody's lock."""
+def wait_for_lock(engine: Engine, running: Future[Any]) -> None:
+    """Until a transaction of this database waits for somebody's lock, and ``running`` still runs."""
     waiting = text(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
         "AND wait_event_type = 'Lock'"
     )
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        while connection.execute(waiting).scalar_one() < many:
+        while not connection.execute(waiting).scalar_one():
+            if running.done():
+                running.result()
+                raise AssertionError("it came through without waiting")
             connection.execute(text("SELECT pg_sleep(0.01)"))
 
 
@@ -178,7 +181,7 @@ def outside(engine: Engine, item: int, user: str, during: Callable[[], Any]) -> 
         with engine.begin() as connection:
             connection.execute(insert(likes_table).values(activity_id=item, user_id=user))
             running = pool.submit(during)
-            wait_for_lock(engine)
+            wait_for_lock(engine, running)
         return running.result()
 
 
@@ -199,7 +202,9 @@ def test_a_look_before_the_insert_would_break_on_it(
     store = opened(engine)
     add_item(engine, 1)
     monkeypatch.setattr(
-        store, "_apply", lambda connection, fresh: store._apply_by_looking(connection, fresh)
+        store,
+        "_apply",
+        lambda connection, fresh, newest=(): store._apply_by_looking(connection, fresh),
     )
     changes = [batch(1, ("both", True, 1), ("ours", True, 2))]
     seen: list[BaseException] = []
@@ -264,7 +269,7 @@ def provoke_a_deadlock(engine: Engine, victim: SqlLikes) -> Committed:
         flush = pool.submit(
             victim.commit, PLACE, 1, 1, [batch(2, ("u", True, 1)), batch(1, ("u", True, 2))]
         )
-        wait_for_lock(engine)
+        wait_for_lock(engine, flush)
         other.execute(lock.where(activities.c.id == 1))
         other.rollback()
         return flush.result()
@@ -459,7 +464,7 @@ def crowd(server_url: str, namespace: str, engine: Engine) -> Iterator[Crowd]:
 def test_flushers_in_several_processes_count_right(
     crowd: Crowd, server_url: str, namespace: str, postgres_url: str, engine: Engine
 ) -> None:
-    with flushing(server_url, namespace, postgres_url, processes=3):
+    with flushing(server_url, namespace, postgres_url, processes=2):
         crowd.run(800)
     crowd.holds(engine)
 

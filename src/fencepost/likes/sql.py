@@ -9,17 +9,15 @@ is too long). Its rows are for people: mend the cause, read them, delete them.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import (
-    BigInteger,
     Column,
     ColumnElement,
     Connection,
     Dialect,
     Engine,
-    String,
     Table,
     and_,
     bindparam,
@@ -38,7 +36,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from fencepost.errors import Refused
 from fencepost.likes import sql_poison
 from fencepost.likes.sql_ids import IdColumn
-from fencepost.likes.sql_postgres import Unnested
+from fencepost.likes.sql_postgres import Unnested, versions
 from fencepost.likes.store import (
     Change,
     Committed,
@@ -55,14 +53,6 @@ from fencepost.sql import dialects
 from fencepost.sql import fence as fencing
 from fencepost.sql.transactions import transact, transact_async
 
-versions = Table(
-    "fencepost_like_version",
-    fencing.metadata,
-    Column("scope", String(255), primary_key=True),
-    Column("item", String(255), primary_key=True),
-    Column("epoch", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-)
 _PAIRS_AT_ONCE: Final = 400  # two parameters a pair; SQLite once allowed 999
 
 
@@ -240,39 +230,38 @@ class _Statements:
         # First of all: it decides whether we may, and it makes every other flusher of the shard wait.
         if refused := fencing.advance(connection, scope, epoch, fence):
             return Committed(refused=refused)
-        batches = sorted(
-            batches, key=lambda batch: batch.item
-        )  # all lock in one order: no deadlock
-        # The items' rows are locked before their likes are read, so that each delta is exact.
-        ids = [batch.item for batch in batches]
-        locked = (
-            select(self._item)
-            .where(self._item.in_(ids))
-            .order_by(self._item)
-            .with_for_update(
-                key_share=True
-            )  # rows of others that refer to the item may come and go
-        )
-        there = set(connection.execute(locked).scalars())
-        orphans = tuple(batch.item for batch in batches if batch.item not in there)
-        batches = [batch for batch in batches if batch.item in there]
-        gone_past = self._versions(connection, scope, (batch.item for batch in batches))
+        # All lock in one order, so that two of us never deadlock; and before the likes are read, so
+        # that each delta is exact.
+        batches = sorted(batches, key=lambda batch: batch.item)
+        gone_past = self._lock(connection, scope, [batch.item for batch in batches])
+        orphans = tuple(batch.item for batch in batches if batch.item not in gone_past)
+        batches = [batch for batch in batches if batch.item in gone_past]
         fresh = {
-            batch.item: [
-                one for one in batch.changes if one.version > gone_past.get(batch.item, (0, 0))
-            ]
+            batch.item: [one for one in batch.changes if one.version > gone_past[batch.item]]
             for batch in batches
         }
         poison: tuple[Poisoned, ...] = ()
         if apart:
             changed, poison = sql_poison.apply_apart(connection, self._apply, fresh)
             poison = sql_poison.set_aside(connection, self, place.scope, poison)
+            stay = {one.item for one in poison if not one.kept}
+            batches = [batch for batch in batches if batch.item not in stay]
+            self._remember(connection, self._newest(scope, batches, gone_past))
         else:
-            changed = self._apply(connection, fresh)
-        stay = {one.item for one in poison if not one.kept}
-        self._remember(connection, scope, [b for b in batches if b.item not in stay], gone_past)
+            changed = self._apply(connection, fresh, self._newest(scope, batches, gone_past))
         asked = sum(len(batch.changes) for batch in batches)
         return Committed("", changed, asked - sum(map(len, fresh.values())), orphans, poison)
+
+    def _lock(
+        self, connection: Connection, scope: str, items: Sequence[Id]
+    ) -> dict[Id, tuple[int, int]]:
+        """Lock the rows of items, in order; the last whole commit of each that exists."""
+        if connection.dialect.name == "postgresql":
+            return self._unnested.lock(connection, scope, items, [*map(self.item_key, items)])
+        locked = select(self._item).where(self._item.in_(items)).order_by(self._item)
+        there = connection.execute(locked).scalars().all()
+        found = self._versions(connection, scope, there)
+        return {item: found.get(item, (0, 0)) for item in there}
 
     def _versions(
         self, connection: Connection, scope: str, items: Iterable[Id]
@@ -285,11 +274,22 @@ class _Statements:
         )
         return {self.item_id(item): (epoch, seq) for item, epoch, seq in rows}
 
-    def _apply(self, connection: Connection, fresh: dict[Id, list[Change]]) -> int:
-        """Insert and delete rows; move each count by the rows really changed; how many those were."""
+    def _apply(
+        self,
+        connection: Connection,
+        fresh: dict[Id, list[Change]],
+        newest: Sequence[Mapping[str, Any]] = (),
+    ) -> int:
+        """Insert and delete rows, move each count by the rows really changed, and note what is new.
+
+        Returns:
+            How many rows changed.
+        """
         if connection.dialect.name == "postgresql":
-            return self._unnested.apply(connection, fresh, _times(fresh))
-        return self._apply_by_looking(connection, fresh)
+            return self._unnested.apply(connection, fresh, _times(fresh), newest)
+        changed = self._apply_by_looking(connection, fresh)
+        self._remember(connection, newest)
+        return changed
 
     def _apply_by_looking(self, connection: Connection, fresh: dict[Id, list[Change]]) -> int:
         """Right where the transaction has the write lock, as on SQLite: nobody comes between."""
@@ -338,26 +338,19 @@ class _Statements:
             )
         return len(added) + len(removed)
 
-    def _remember(
-        self,
-        connection: Connection,
-        scope: str,
-        batches: Sequence[ItemBatch],
-        gone_past: dict[Id, tuple[int, int]],
-    ) -> None:
-        """Note each item's newest version, but only where the batch was its whole journal."""
+    def _newest(
+        self, scope: str, batches: Sequence[ItemBatch], gone_past: Mapping[Id, tuple[int, int]]
+    ) -> list[dict[str, Any]]:
+        """Each item's newest version as a row, but only where the batch was its whole journal."""
         rows = []
         for batch in batches:
-            newest = max((one.version for one in batch.changes), default=(0, 0))
-            if batch.whole and newest > gone_past.get(batch.item, (0, 0)):
-                rows.append(
-                    {
-                        "scope": scope,
-                        "item": self.item_key(batch.item),
-                        "epoch": newest[0],
-                        "seq": newest[1],
-                    }
-                )
+            epoch, seq = max((one.version for one in batch.changes), default=(0, 0))
+            if batch.whole and (epoch, seq) > gone_past[batch.item]:
+                key = self.item_key(batch.item)
+                rows.append({"scope": scope, "item": key, "epoch": epoch, "seq": seq})
+        return rows
+
+    def _remember(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
             connection.execute(
                 fencing.upsert(connection, versions, ["scope", "item"], ["epoch", "seq"]), rows

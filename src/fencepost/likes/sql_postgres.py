@@ -18,7 +18,9 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    and_,
     bindparam,
+    cast,
     column,
     delete,
     func,
@@ -31,10 +33,20 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.types import TypeEngine
 
 from fencepost.likes.store import Change, Id
+from fencepost.sql.fence import metadata
+
+versions = Table(
+    "fencepost_like_version",
+    metadata,
+    Column("scope", String(255), primary_key=True),
+    Column("item", String(255), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+)
 
 
 class Unnested:
-    """The statement, made once a store.
+    """The statements, made once a store.
 
     Args:
         item: The item's id column.
@@ -64,7 +76,7 @@ class Unnested:
             columns["at"] = liked_at.type
         want = (
             select(
-                func.unnest(*(bindparam(f"{name}s", type_=ARRAY(t)) for name, t in columns.items()))
+                func.unnest(*(_array(f"{name}s", kind) for name, kind in columns.items()))
                 .table_valued(*(column(name, kind) for name, kind in columns.items()))
                 .render_derived(name="given")
             )
@@ -100,32 +112,120 @@ class Unnested:
             .returning(item)
             .cte("moved")
         )
-        self._statement = select(select(func.count()).select_from(each).scalar_subquery()).add_cte(
-            moved
+        counted = select(func.count()).select_from(each).scalar_subquery()
+        self._statement = select(counted).add_cte(moved)
+        self._with_versions = self._statement.add_cte(_remembered())
+        self._locking = _locking(item)
+
+    def lock(
+        self, connection: Connection, scope: str, items: Sequence[Id], keys: Sequence[str]
+    ) -> dict[Id, tuple[int, int]]:
+        """Lock the rows of items, in order; the last whole commit of each that exists.
+
+        To be called under the fence: only who holds it writes versions, so they can't change while
+        this statement waits for a row.
+        """
+        rows = connection.execute(
+            self._locking, {"of_scope": scope, "ids": _text(items), "keys": _text(keys)}
         )
+        return {item: (epoch or 0, seq or 0) for item, epoch, seq in rows}
 
     def apply(
         self,
         connection: Connection,
         fresh: Mapping[Id, Sequence[Change]],
         times: Mapping[tuple[int, int], datetime.datetime],
+        newest: Sequence[Mapping[str, Any]] = (),
     ) -> int:
-        """Insert and delete rows; move each count by the rows really changed; how many those were."""
+        """Insert and delete rows, move each count by the rows really changed, and note what is new.
+
+        Args:
+            connection: In a transaction that locked the items.
+            fresh: Changes by item.
+            times: When each was made.
+            newest: Rows for the table of versions.
+
+        Returns:
+            How many rows changed.
+        """
         rows = [(item, one) for item, changes in fresh.items() for one in changes]
         if not rows:
             return 0
-        given: dict[str, Any] = {
-            "items": [item for item, _ in rows],
-            "members": [one.user for _, one in rows],
-            "likeds": [one.liked for _, one in rows],
+        given = {
+            "items": _text([item for item, _ in rows]),
+            "members": _text([one.user for _, one in rows]),
+            "likeds": _text([int(one.liked) for _, one in rows]),
         }
         if self._timed:
             moments = (times[one.version] for _, one in rows)
-            given["ats"] = [at if self._zoned else at.replace(tzinfo=None) for at in moments]
-        changed: int = connection.execute(self._statement, given).scalar_one()
+            given["ats"] = _text(
+                [str(at if self._zoned else at.replace(tzinfo=None)) for at in moments]
+            )
+        statement = self._statement
+        if newest:
+            statement = self._with_versions
+            given |= {f"v_{name}s": _text([row[name] for row in newest]) for name in newest[0]}
+        changed: int = connection.execute(statement, given).scalar_one()
         return changed
+
+
+def _locking(item: Column[Any]) -> Any:
+    """Which of some items there are, their rows locked, and their versions."""
+    given = (
+        func.unnest(_array("ids", _wide(item)), _array("keys", Text()))
+        .table_valued(column("id", _wide(item)), column("key", Text()))
+        .render_derived(name="given")
+    )
+    version = and_(versions.c.scope == bindparam("of_scope"), versions.c.item == given.c.key)
+    return (
+        select(item, versions.c.epoch, versions.c.seq)
+        .select_from(given.join(item.table, item == given.c.id).outerjoin(versions, version))
+        .order_by(item)
+        # Not FOR UPDATE: rows of others that refer to the item may come and go.
+        .with_for_update(of=item.table, key_share=True)
+    )
+
+
+def _remembered() -> Any:
+    """The upsert of versions, as a part of a greater statement."""
+    kinds: dict[str, TypeEngine[Any]] = {
+        "scope": Text(),
+        "item": Text(),
+        "epoch": BigInteger(),
+        "seq": BigInteger(),
+    }
+    rows = (
+        func.unnest(*(_array(f"v_{name}s", kind) for name, kind in kinds.items()))
+        .table_valued(*(column(name, kind) for name, kind in kinds.items()))
+        .render_derived(name="newer")
+    )
+    new = insert(versions).from_select(list(kinds), select(*(rows.c[name] for name in kinds)))
+    return (
+        new.on_conflict_do_update(
+            index_elements=["scope", "item"],
+            set_={"epoch": new.excluded.epoch, "seq": new.excluded.seq},
+        )
+        .returning(versions.c.item)
+        .cte("remembered")
+    )
 
 
 def _wide(of: Column[Any]) -> BigInteger | String:
     """The type of an id in an array: as wide as any, so that only the column itself can refuse it."""
     return BigInteger() if of.type.python_type is int else Text()
+
+
+def _array(name: str, kind: TypeEngine[Any]) -> Any:
+    """A parameter that is an array, given as ``_text``: drivers take five times as long over a list."""
+    return cast(bindparam(name, type_=Text()), ARRAY(kind))
+
+
+def _text(values: Sequence[int | str]) -> str:
+    """An array as PostgreSQL reads it."""
+    return (
+        "{" + ",".join([str(one) if isinstance(one, int) else _quoted(one) for one in values]) + "}"
+    )
+
+
+def _quoted(word: str) -> str:
+    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
