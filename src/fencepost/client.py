@@ -22,6 +22,7 @@ from fencepost._core.observe import Event, Hook
 from fencepost._core.sync import SyncPort
 from fencepost.errors import ClientClosed, Refused
 from fencepost.wire.address import Address, parse_url
+from fencepost.wire.barrier import AsyncBarrier, Barrier, Copies
 from fencepost.wire.options import WireOptions
 from fencepost.wire.pool import SyncServer
 from fencepost.wire.resp import why_not_shared
@@ -169,6 +170,7 @@ class AsyncClient(_Base):
     def __init__(self, source: str | Path | None, **options: Any) -> None:
         super().__init__(source, **options)
         self._servers: dict[asyncio.AbstractEventLoop, Server] = {}
+        self._barriers: dict[asyncio.AbstractEventLoop, dict[Copies, AsyncBarrier]] = {}
         self._caches: weakref.WeakSet[AsyncCache[Any]] = weakref.WeakSet()
         self.port = AsyncPort(self._run, self._all, lambda: self._server().server_ms())
 
@@ -189,12 +191,25 @@ class AsyncClient(_Base):
     def _drop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let go of another loop's links: from within that loop, if it still can."""
         server = self._servers.pop(loop, None)
-        if server is None:
-            return
-        try:
-            loop.call_soon_threadsafe(server.shut)
-        except RuntimeError:  # it is closed
-            server.forget()
+        ways: list[Server | AsyncBarrier] = [
+            *([server] if server is not None else []),
+            *self._barriers.pop(loop, {}).values(),
+        ]
+        for way in ways:
+            try:
+                loop.call_soon_threadsafe(way.shut)
+            except RuntimeError:  # it is closed
+                way.forget()
+
+    def barrier(self, copies: Copies) -> AsyncBarrier:
+        """This loop's barrier: what waits until changes are where ``copies`` wants them."""
+        self._server()  # not after the end, and not for loops that are gone
+        mine = self._barriers.setdefault(asyncio.get_running_loop(), {})
+        if copies not in mine:
+            mine[copies] = AsyncBarrier(
+                self._locate_async, self._options, self.hook, self.namespace, copies
+            )
+        return mine[copies]
 
     async def _locate_async(self) -> Address:
         return self._address if self._address is not None else await asyncio.to_thread(self._locate)
@@ -265,8 +280,11 @@ class AsyncClient(_Base):
             await cache._aclose()  # noqa: SLF001  # what it started, it ends
         self._closed = True
         mine = self._servers.pop(asyncio.get_running_loop(), None)
+        barriers = self._barriers.pop(asyncio.get_running_loop(), {})
         for loop in list(self._servers):
             self._drop(loop)
+        for barrier in barriers.values():
+            await barrier.aclose()
         if mine is not None:
             await mine.aclose()
         await asyncio.to_thread(self._close_embedded)
@@ -288,7 +306,11 @@ class AsyncClient(_Base):
     def _forget(self) -> None:
         for server in self._servers.values():
             server.forget()
+        for barriers in self._barriers.values():
+            for barrier in barriers.values():
+                barrier.forget()
         self._servers.clear()
+        self._barriers.clear()
         self._starting = threading.Lock()
 
 
@@ -298,7 +320,19 @@ class Client(_Base):
     def __init__(self, source: str | Path | None, **options: Any) -> None:
         super().__init__(source, **options)
         self._server = SyncServer(self._locate, self._options, self.hook)
+        self._barriers: dict[Copies, Barrier] = {}
         self.port = SyncPort(self._server.run, self._server.all, self._server.server_ms)
+
+    def barrier(self, copies: Copies) -> Barrier:
+        """See ``AsyncClient.barrier``."""
+        with self._starting:
+            if self._closed:
+                raise ClientClosed("the client is closed; nothing was sent")
+            if copies not in self._barriers:
+                self._barriers[copies] = Barrier(
+                    self._locate, self._options, self.namespace, copies
+                )
+            return self._barriers[copies]
 
     def command(self, *words: Word) -> Any:
         """Send any command: ``client.command("GET", "k")``. See ``AsyncClient.command``."""
@@ -329,6 +363,8 @@ class Client(_Base):
     def close(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""
         self._closed = True
+        for barrier in list(self._barriers.values()):
+            barrier.close()
         self._server.close()
         self._close_embedded()
 
@@ -348,4 +384,6 @@ class Client(_Base):
 
     def _forget(self) -> None:
         self._server.forget()
+        for barrier in self._barriers.values():
+            barrier.forget()
         self._starting = threading.Lock()

@@ -165,6 +165,11 @@ def cache_epoch(prefix: str) -> str:
     return f"{prefix}tags:}}"
 
 
+def barrier(namespace: str) -> str:
+    """The key that a barrier writes, so that WAIT has something to wait for."""
+    return f"{{{escape(namespace)}}}:barrier"
+
+
 def shard_number(item: str, shards: int) -> int:
     """Which shard an item lives in: stable over processes and versions (CRC-32)."""
     return zlib.crc32(item.encode()) % shards

@@ -7,26 +7,34 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from fencepost._core import commands, keys
+from fencepost._core.group import AsyncGroup, Group
 from fencepost._core.port import OtherServer, Port, run_sync
 from fencepost.errors import Refused, UnknownItem
-from fencepost.likes import audit, lists, lives, protocol
+from fencepost.likes import audit, durable, lists, lives, protocol
 from fencepost.likes.audit import Difference
+from fencepost.likes.durable import Fate, Verdict, Wanted
 from fencepost.likes.flusher import FlushStats, drain_all, flush_forever
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.protocol import Known, LikeResult, LikeStatus, Shard, dirty_items
-from fencepost.likes.store import Id, LikeStore, Place
+from fencepost.likes.store import Id, LikeStore, Place, Poisoned
+from fencepost.wire.barrier import Copies
 
 if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client
 
 log = logging.getLogger("fencepost.likes")
 ItemT = TypeVar("ItemT", int, str)
+Durability = Literal["behind", "replicated", "committed"]
+"""When a like is answered; see ``AsyncLikes.set``."""
+DURABILITIES: Final = ("behind", "replicated", "committed")
+_GROUP_MAX: Final = 1000  # callers who share a transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,10 @@ class _Likes:
         ]
         self._known: list[Known | None] = [None] * count
         self._flushing = FlushStats()
-        self._sets = self._changes = 0
+        self._sets = self._changes = self._groups = 0
+        self._copies = Copies(
+            self.options.replicas, self.options.replicated, self.options.replicated_wait
+        )
 
     def _find(self, item: Any) -> tuple[str, int]:
         key = self._store.item_key(item)
@@ -83,21 +94,67 @@ class _Likes:
     def stats(self) -> dict[str, Any]:
         """Counters of this process since it began: sets, changes, flush passes, rows, failures."""
         flat = asdict(self._flushing)
-        return {"sets": self._sets, "changes": self._changes, **flat.pop("done"), **flat}
+        mine = {"sets": self._sets, "changes": self._changes, "groups": self._groups}
+        return {**mine, **flat.pop("done"), **flat}
 
-    async def _set(self, io: Port, item: Any, user: Any, liked: bool) -> LikeResult:
+    async def _set(
+        self, io: Port, item: Any, user: Any, liked: bool, durability: Durability
+    ) -> LikeResult:
         if not isinstance(liked, bool):
             raise Refused(f"liked is True or False, got {liked!r}")
         key, number = self._find(item)
         who = self._store.user_key(user)
-        result, self._known[number] = await protocol.set_like(
-            io, self._shards[number], self._known[number], key, who, liked
-        )
+        shard, known = self._shards[number], self._known[number]
+        if durability == "behind":
+            result, known = await protocol.set_like(io, shard, known, key, who, liked)
+        elif durability == "replicated":
+            await self._can_replicate()
+            result, known = await protocol.set_like(io, shard, known, key, who, liked)
+            self._known[number] = known
+            await self._replicated(known.server)
+        elif durability == "committed":
+            result, known = await durable.set_committed(
+                io, shard, known, key, who, liked, partial(self._committed, number)
+            )
+        else:
+            raise Refused(f"durability is one of {', '.join(DURABILITIES)}, got {durability!r}")
+        self._known[number] = known
         if self.options.hints and result.changed and liked:
             await io.all(lists.hint(self._hint(who), key, time.time()))
         self._sets += 1
         self._changes += result.changed
         return result
+
+    async def _can_replicate(self) -> None:
+        """Refuse what can't be replicated as it is asked for, before anything is changed."""
+        raise NotImplementedError
+
+    async def _replicated(self, server: str) -> None:
+        """Return when what ``server`` answered is where it shall be."""
+        raise NotImplementedError
+
+    async def _joined(self, number: int, wanted: Wanted) -> Verdict:
+        """Wait for the group commit of a shard."""
+        raise NotImplementedError
+
+    async def _committed(self, number: int, wanted: Wanted) -> Verdict:
+        try:
+            return await self._joined(number, wanted)
+        except Exception as error:
+            return Verdict(Fate.UNSURE, f"{type(error).__name__}: {error}")
+
+    async def _commit_group(
+        self, io: Port, number: int, wanted: Sequence[Wanted]
+    ) -> Sequence[Verdict]:
+        verdicts, report, self._known[number] = await durable.commit_group(
+            io, self._shards[number], self._known[number], wanted
+        )
+        self._groups += 1
+        self._flushing.done += report
+        return verdicts
+
+    async def _poison(self, io: Port, limit: int) -> list[Poisoned]:
+        return list(await io.call(self._store.poison, self._shards[0].place, limit))
 
     async def _status(self, io: Port, item: Any, user: Any) -> LikeStatus:
         key, number = self._find(item)
@@ -268,35 +325,73 @@ class AsyncLikes(_Likes):
         options: LikeOptions | None = None,
     ) -> None:
         super().__init__(client, name, store=store, options=options)
-        self._io = client.port
+        self._io, self._client = client.port, client
+        self._groups_of = [
+            AsyncGroup(partial(self._commit_group, self._io, number), _GROUP_MAX)
+            for number in range(len(self._shards))
+        ]
 
-    async def set(self, item: int | str, user: int | str, *, liked: bool) -> LikeResult:
+    async def set(
+        self,
+        item: int | str,
+        user: int | str,
+        *,
+        liked: bool,
+        durability: Durability = "behind",
+    ) -> LikeResult:
         """Like (or unlike) an item; absolute, so repeating it is harmless.
 
         Args:
             item: The item's id, of the type of its column.
             user: The user's id likewise.
             liked: What shall be.
+            durability: When to answer. ``behind``: when the server has it; the flusher brings it
+                into SQL. ``replicated``: when its replicas (or disks, see ``LikeOptions``) have it
+                too. ``committed``: when it is in SQL; all who wait share one transaction. What
+                changes nothing waits likewise.
 
         Returns:
             ``LikeResult(liked, count, changed)``, as of this change.
 
         Raises:
             UnknownItem: There is no such item; nothing was written.
-            Refused: An id is not of its column's type, empty, or longer than 200 bytes.
+            Refused: An id is not of its column's type, empty, or longer than 200 bytes; or the
+                database refuses the like and was waited for: then it was undone in the cache.
             Unavailable: Nothing was applied.
-            OutcomeUnknown: The reply was lost; repeating it is harmless.
+            OutcomeUnknown: The reply was lost, or it is applied and what was waited for did not
+                come in time; repeating it is harmless.
             Overloaded: The server is out of memory, or the shard kept changing.
         """
-        return await self._set(self._io, item, user, liked)
+        return await self._set(self._io, item, user, liked, durability)
 
-    async def like(self, item: int | str, user: int | str) -> LikeResult:
+    async def like(
+        self, item: int | str, user: int | str, *, durability: Durability = "behind"
+    ) -> LikeResult:
         """``set(item, user, liked=True)``."""
-        return await self._set(self._io, item, user, True)
+        return await self._set(self._io, item, user, True, durability)
 
-    async def unlike(self, item: int | str, user: int | str) -> LikeResult:
+    async def unlike(
+        self, item: int | str, user: int | str, *, durability: Durability = "behind"
+    ) -> LikeResult:
         """``set(item, user, liked=False)``."""
-        return await self._set(self._io, item, user, False)
+        return await self._set(self._io, item, user, False, durability)
+
+    async def _can_replicate(self) -> None:
+        await self._client.barrier(self._copies).ready()
+
+    async def _replicated(self, server: str) -> None:
+        await self._client.barrier(self._copies).confirm(server)
+
+    async def _joined(self, number: int, wanted: Wanted) -> Verdict:
+        return await self._groups_of[number].join(wanted, self.options.commit_wait)
+
+    async def poison(self, limit: int = 100) -> list[Poisoned]:
+        """Changes that the database refuses, set aside with its words, the newest first.
+
+        They stopped nobody else and left the journal; the cache shows what SQL has. Mend the cause,
+        then like again or delete the rows of ``fencepost_like_poison``.
+        """
+        return await self._poison(self._io, limit)
 
     async def status(self, item: int | str, user: int | str | None = None) -> LikeStatus:
         """One user's state of one item, and its count. What the cache does not know is loaded.
@@ -445,19 +540,50 @@ class Likes(_Likes):
         self, client: Client, name: str, *, store: LikeStore, options: LikeOptions | None = None
     ) -> None:
         super().__init__(client, name, store=store, options=options)
-        self._io = client.port
+        self._io, self._client = client.port, client
+        self._groups_of = [
+            Group(partial(self._commit_now, number), _GROUP_MAX)
+            for number in range(len(self._shards))
+        ]
 
-    def set(self, item: int | str, user: int | str, *, liked: bool) -> LikeResult:
+    def _commit_now(self, number: int, wanted: Sequence[Wanted]) -> Sequence[Verdict]:
+        return run_sync(self._commit_group(self._io, number, wanted))
+
+    async def _can_replicate(self) -> None:
+        self._client.barrier(self._copies).ready()
+
+    async def _replicated(self, server: str) -> None:
+        self._client.barrier(self._copies).confirm(server)
+
+    async def _joined(self, number: int, wanted: Wanted) -> Verdict:
+        return self._groups_of[number].join(wanted, self.options.commit_wait)
+
+    def set(
+        self,
+        item: int | str,
+        user: int | str,
+        *,
+        liked: bool,
+        durability: Durability = "behind",
+    ) -> LikeResult:
         """See ``AsyncLikes.set``."""
-        return run_sync(self._set(self._io, item, user, liked))
+        return run_sync(self._set(self._io, item, user, liked, durability))
 
-    def like(self, item: int | str, user: int | str) -> LikeResult:
+    def like(
+        self, item: int | str, user: int | str, *, durability: Durability = "behind"
+    ) -> LikeResult:
         """See ``AsyncLikes.like``."""
-        return run_sync(self._set(self._io, item, user, True))
+        return run_sync(self._set(self._io, item, user, True, durability))
 
-    def unlike(self, item: int | str, user: int | str) -> LikeResult:
+    def unlike(
+        self, item: int | str, user: int | str, *, durability: Durability = "behind"
+    ) -> LikeResult:
         """See ``AsyncLikes.unlike``."""
-        return run_sync(self._set(self._io, item, user, False))
+        return run_sync(self._set(self._io, item, user, False, durability))
+
+    def poison(self, limit: int = 100) -> list[Poisoned]:
+        """See ``AsyncLikes.poison``."""
+        return run_sync(self._poison(self._io, limit))
 
     def status(self, item: int | str, user: int | str | None = None) -> LikeStatus:
         """See ``AsyncLikes.status``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fencepost.errors import Refused
 
@@ -26,6 +27,11 @@ class LikeOptions:
         forget_ttl: Seconds that a deleted item's tombstone stands, while its rows are being deleted.
         hints: Note each new like under its user for a minute, so that ``liked_by`` shows it before its
             flush; costs one more write a like.
+        replicas: How many replicas must have a like that is ``replicated``.
+        replicated: ``memory``: they have received it; ``aof``: it is on their disks and on the
+            primary's (``replicas=0``: on the primary's only).
+        replicated_wait: Seconds that may take; then the outcome is unknown.
+        commit_wait: Seconds that a like which is ``committed`` waits for its COMMIT; likewise.
         rounds: How often a call may meet a closed shard, a lost header or a withdrawn token before
             it gives up with ``Overloaded``.
 
@@ -46,6 +52,10 @@ class LikeOptions:
     missing_ttl: float = 5.0
     forget_ttl: float = 60.0
     hints: bool = False
+    replicas: int = 1
+    replicated: Literal["memory", "aof"] = "memory"
+    replicated_wait: float = 1.0
+    commit_wait: float = 10.0
     rounds: int = 16
 
     def __post_init__(self) -> None:
@@ -54,9 +64,25 @@ class LikeOptions:
             value = getattr(self, name)
             if not isinstance(value, int) or not least <= value <= 10_000:
                 raise Refused(f"{name} is a whole number from {least} to 10,000, got {value!r}")
+        if self.replicated not in ("memory", "aof"):
+            raise Refused(f"replicated is 'memory' or 'aof', got {self.replicated!r}")
+        least = 1 if self.replicated == "memory" else 0
+        if not isinstance(self.replicas, int) or not least <= self.replicas <= 100:
+            raise Refused(
+                f"replicas is a whole number from {least} to 100 in {self.replicated}, got {self.replicas!r}"
+            )
         if not isinstance(self.full_max, int) or not 0 <= self.full_max <= 1_000_000:
             raise Refused(f"full_max is a whole number up to 1,000,000, got {self.full_max!r}")
-        for name in ("ttl", "max_age", "claim_time", "load_limit", "missing_ttl", "forget_ttl"):
+        for name in (
+            "ttl",
+            "max_age",
+            "claim_time",
+            "load_limit",
+            "missing_ttl",
+            "forget_ttl",
+            "replicated_wait",
+            "commit_wait",
+        ):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0.001 <= value <= 366 * 86_400:
                 raise Refused(f"{name} is in seconds, 0.001 to a year, got {value!r}")

@@ -74,11 +74,15 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class LikeResult:
-    """The state after a change: ``changed`` is False if it was so before."""
+    """The state after a change: ``changed`` is False if it was so before.
+
+    ``version`` is what the journal holds of the user, '' where nothing waits.
+    """
 
     liked: bool
     count: int
     changed: bool
+    version: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +200,10 @@ async def set_like(
             known = None
             continue
         match answer:
-            case s.Done(count, _):
-                return LikeResult(liked, count, True), known
-            case s.Same(count, _):
-                return LikeResult(liked, count, False), known
+            case s.Done(count, version):
+                return LikeResult(liked, count, True, version), known
+            case s.Same(count, version):
+                return LikeResult(liked, count, False, version), known
             case s.Gone():
                 raise unknown_item(item)
             case s.Closed():

@@ -1,0 +1,201 @@
+"""Callers that come while a batch is under way form the next one: one flush, one WAIT, for all of them.
+
+At most one batch of a group is under way. Who gives up waiting leaves the others alone, and the work
+for them goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class _Waiting(Generic[A, R]):
+    """The callers of one event loop."""
+
+    def __init__(self) -> None:
+        self.queue: list[tuple[A, asyncio.Future[R]]] = []
+        self.task: asyncio.Task[None] | None = None
+
+
+class AsyncGroup(Generic[A, R]):
+    """The group of an event loop; each loop has its own.
+
+    Args:
+        work: Does a batch; a result each, in order. Its error is everybody's.
+        most: Callers a batch.
+    """
+
+    def __init__(self, work: Callable[[Sequence[A]], Awaitable[Sequence[R]]], most: int) -> None:
+        self._work = work
+        self._most = most
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting[A, R]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def join(self, one: A, within: float) -> R:
+        """Wait for a batch that begins after this call, with ``one`` in it.
+
+        Raises:
+            TimeoutError: It was not done within so many seconds; it may be yet.
+            Exception: The batch's own error.
+        """
+        loop = asyncio.get_running_loop()
+        waiting = self._loops.get(loop)
+        if waiting is None:
+            waiting = self._loops[loop] = _Waiting()
+        future: asyncio.Future[R] = loop.create_future()
+        waiting.queue.append((one, future))
+        if waiting.task is None:
+            # A task of its own: whoever is cancelled takes nobody along.
+            waiting.task = loop.create_task(self._serve(waiting), name="fencepost-group")
+        timer = loop.call_later(within, _expire, future, within)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    async def _serve(self, waiting: _Waiting[A, R]) -> None:
+        try:
+            while waiting.queue:
+                batch = waiting.queue[: self._most]
+                del waiting.queue[: self._most]
+                batch = [(one, future) for one, future in batch if not future.done()]
+                if not batch:
+                    continue
+                try:
+                    results = await self._work([one for one, _ in batch])
+                except Exception as error:
+                    for _, future in batch:
+                        if not future.done():
+                            future.set_exception(_again(error))
+                    continue
+                except BaseException:
+                    for _, future in batch:
+                        future.cancel()
+                    raise
+                for (_, future), result in zip(batch, results, strict=True):
+                    if not future.done():
+                        future.set_result(result)
+        finally:
+            waiting.task = None
+            for _, future in waiting.queue:
+                future.cancel()
+            waiting.queue.clear()
+
+
+def _expire(future: asyncio.Future[Any], within: float) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError(f"not done within {within:g} s"))
+
+
+def _again(error: Exception) -> Exception:
+    """The error for one of many: each caller adds a traceback of its own."""
+    try:
+        own = type(error)(*error.args)
+    except TypeError:
+        own = RuntimeError(str(error))
+    own.__cause__ = error
+    return own
+
+
+class _Ticket(Generic[A, R]):
+    """A thread that waits: woken with its result, or to lead the next batch."""
+
+    __slots__ = ("error", "lead", "one", "result", "woken")
+
+    def __init__(self, one: A) -> None:
+        self.one = one
+        self.woken = threading.Event()
+        self.lead = False
+        self.result: R | None = None
+        self.error: Exception | None = None
+
+
+class Group(Generic[A, R]):
+    """The same for threads: the first to come does the batch, and hands the next one on."""
+
+    def __init__(self, work: Callable[[Sequence[A]], Sequence[R]], most: int) -> None:
+        self._work = work
+        self._most = most
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._queue: list[_Ticket[A, R]] = []
+        self._busy = False
+
+    def join(self, one: A, within: float) -> R:
+        """See ``AsyncGroup.join``."""
+        if self._pid != os.getpid():
+            self._begin()  # the parent's callers are not ours
+        ticket: _Ticket[A, R] = _Ticket(one)
+        with self._lock:
+            self._queue.append(ticket)
+            ticket.lead, self._busy = not self._busy, True
+        if not ticket.lead:
+            self._wait(ticket, within)
+        if ticket.lead:
+            self._serve()
+        if ticket.error is not None:
+            raise _again(ticket.error)
+        return ticket.result  # type: ignore[return-value]  # set where there is no error
+
+    def _wait(self, ticket: _Ticket[A, R], within: float) -> None:
+        try:
+            if ticket.woken.wait(within):
+                return
+        except BaseException:
+            self._leave(ticket)
+            raise
+        if self._leave(ticket):
+            raise TimeoutError(f"not done within {within:g} s")
+
+    def _leave(self, ticket: _Ticket[A, R]) -> bool:
+        """Stop waiting; whether nothing had been decided yet. Who was made leader hands it on."""
+        with self._lock:
+            if ticket.woken.is_set() and not ticket.lead:
+                return False
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            if ticket.lead:
+                ticket.lead = False
+                self._hand_on()
+            return True
+
+    def _serve(self) -> None:
+        """Do one batch, this thread's among it, and let the next thread do the next."""
+        with self._lock:
+            batch = self._queue[: self._most]
+            del self._queue[: self._most]
+        try:
+            results = self._work([ticket.one for ticket in batch])
+            for ticket, result in zip(batch, results, strict=True):
+                ticket.result = result
+        except Exception as error:
+            for ticket in batch:
+                ticket.error = error
+        except BaseException:
+            for ticket in batch:
+                ticket.error = RuntimeError("the thread that did this for all was interrupted")
+            raise
+        finally:
+            with self._lock:
+                for ticket in batch:
+                    ticket.lead = False
+                    ticket.woken.set()
+                self._hand_on()
+
+    def _hand_on(self) -> None:
+        self._busy = bool(self._queue)
+        if self._queue:
+            self._queue[0].lead = True
+            self._queue[0].woken.set()
