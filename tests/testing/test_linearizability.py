@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fencepost.testing.linearizability import UNKNOWN, History, Model, Timed, check
@@ -132,7 +132,7 @@ def histories(draw: st.DrawFn) -> list[Timed]:
     return calls
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories())
 def test_it_agrees_with_trying_every_order(calls: list[Timed]) -> None:
     assert (check(calls, REGISTER) is None) == by_trying_all(calls)

@@ -158,6 +158,9 @@ class Actors:
             if not isinstance(error, self._scenario.allowed):
                 state.wrong = f"{name} raised {type(error).__name__}: {error}"
         if io.spawned:
+            drop(name, work)
+            for task in io.spawned:
+                task.work.close()
             raise NotImplementedError(f"{name} spawned a protocol: explore it by re-execution")
         if state.step is None:
             return self._number(("ended", name, self._freeze(state.result), state.wrong), state)

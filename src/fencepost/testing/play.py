@@ -8,6 +8,8 @@ A word is ``actor.step``; the step must be the one that the actor waits at, so a
 gone stale fails loudly. Faults are written behind it:
 
     user.set!lost       it was applied, the reply was lost (OutcomeUnknown)
+    user.set!dropped    it never arrived, and the caller can't know (OutcomeUnknown)
+    user.set!resent     it was applied, and the link will send it again: the actor still waits
     user.set!cut        it was not sent (Unavailable)
     user.crash          the actor dies where it stands
     user.*              it runs to its end
@@ -104,6 +106,9 @@ class Play:
         if fault == "cut":
             part.advance(None, Unavailable("the play cut the connection; nothing was sent"))
             return
+        if fault == "dropped":
+            part.advance(None, OutcomeUnknown("the play dropped the request"))
+            return
         try:
             value = self._perform(step)
         except Exception as error:
@@ -111,8 +116,10 @@ class Play:
             return
         if fault == "lost":
             part.advance(None, OutcomeUnknown("the play lost the reply"))
+        elif fault == "resent":
+            return
         elif fault:
-            raise PlayError(f"unknown fault {fault!r}: lost, cut")
+            raise PlayError(f"unknown fault {fault!r}: lost, dropped, resent, cut")
         else:
             part.advance(value, None)
 
@@ -130,8 +137,12 @@ class Play:
             case kind:
                 raise PlayError(f"a play does not know the step {kind!r}")
 
-    def waits_at(self, actor: str) -> str | None:
+    def step_of(self, actor: str) -> Step | None:
         """The step that an actor waits at; None if it has ended."""
+        return self._parts[actor].step
+
+    def waits_at(self, actor: str) -> str | None:
+        """Its label."""
         step = self._parts[actor].step
         return step.label if step is not None else None
 

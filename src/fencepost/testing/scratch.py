@@ -78,11 +78,15 @@ class ScratchServer:
                 )
             return
 
+    def empty(self) -> None:
+        """Delete all keys."""
+        run_sync(self.port.run(commands.raw("FLUSHALL")))
+
     def close(self) -> None:
         """End what was started; a server that was given is left empty."""
         if self._process is None:
             with contextlib.suppress(Unavailable):
-                run_sync(self.port.run(commands.raw("FLUSHALL")))
+                self.empty()
         self._client.close()
         if self._process is not None:
             self._process.kill()
