@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     Column,
@@ -31,7 +31,6 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fencepost.errors import Refused
 from fencepost.likes import sql_poison
@@ -52,6 +51,9 @@ from fencepost.likes.store import (
 from fencepost.sql import dialects
 from fencepost.sql import fence as fencing
 from fencepost.sql.transactions import transact, transact_async
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine  # not at run time: it brings the ORM
 
 _PAIRS_AT_ONCE: Final = 400  # two parameters a pair; SQLite once allowed 999
 
