@@ -6,6 +6,7 @@ import click
 
 from fencepost import __version__
 from fencepost.cli.explore import explore
+from fencepost.cli.lab import lab
 from fencepost.cli.likes import likes
 from fencepost.cli.serve import serve
 
@@ -19,3 +20,4 @@ def main() -> None:
 main.add_command(serve)
 main.add_command(likes)
 main.add_command(explore)
+main.add_command(lab)

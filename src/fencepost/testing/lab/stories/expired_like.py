@@ -1,0 +1,78 @@
+"""R2: the set expires while a like is queued."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.testing.lab.ours import Ours
+from fencepost.testing.lab.story import Column, Scene, Story, Verdict
+from fencepost.testing.lab.usual import Usual
+
+if TYPE_CHECKING:
+    from fencepost.testing.lab.stage import Stage
+    from fencepost.testing.play import Play
+
+
+def judge(play: Play) -> Verdict:
+    """Cid's page, a moment after his like."""
+    shown = play.result("page")
+    if shown == (True, 2):
+        return Verdict(True, "cid's page shows a full heart and 2")
+    return Verdict(
+        False,
+        f"cid's page shows an empty heart and {shown[1]}: his like is gone, so he clicks again",
+    )
+
+
+def _usual(stage: Stage, sentinel: bool) -> Scene:
+    it = Usual(stage, "ann", sentinel=sentinel)
+    actors = {"cid": it.click("cid", True), "world": it.world("expire"), "page": it.page("cid")}
+    return it.scene(judge, **actors)
+
+
+def _ours(stage: Stage) -> Scene:
+    it = Ours(stage, "ann")
+    actors = {"cid": it.click("cid", True), "world": it.world("expire"), "page": it.page("cid")}
+    return it.scene(judge, **actors)
+
+
+_SCHEDULE = "cid.exists cid.like world.expire page.exists page.select page.fill page.show"
+
+STORY = Story(
+    name="expired-like",
+    race="R2",
+    title="The cache expires while a like is queued",
+    sense=(
+        "The like was acknowledged and waits in the queue, and the rebuild knows only the database. "
+        "The user sees an empty heart and clicks again, which queues a second event for one like."
+    ),
+    columns=(
+        Column(
+            name="original",
+            kind="usual",
+            title="a set of likers and a queue",
+            by="redis-py",
+            schedule=_SCHEDULE,
+            scene=lambda stage: _usual(stage, sentinel=False),
+        ),
+        Column(
+            name="sentinel",
+            kind="fix",
+            title="the same with a sentinel member",
+            by="redis-py",
+            schedule=_SCHEDULE,
+            scene=lambda stage: _usual(stage, sentinel=True),
+        ),
+        Column(
+            name="fencepost",
+            kind="ours",
+            title="a lost header is flushed first, then loaded",
+            by="fencepost",
+            schedule=(
+                "cid.set world.expire page.hmget page.begin page.claim page.commit page.ack "
+                "page.hmget page.begin page.snapshot page.fill page.hmget"
+            ),
+            scene=_ours,
+        ),
+    ),
+)
