@@ -249,8 +249,13 @@ class Barrier(_Barrier):
     def close(self) -> None:
         """End the connection; a thread that waits on it gets ``OutcomeUnknown``."""
         self._closed = True
-        if self._connection is not None:
-            self._connection.interrupt("the client was closed")
+        if self._connection is None:
+            return
+        if self._lock.acquire(blocking=False):
+            self._connection.close("the client was closed")
+            self._lock.release()
+        else:
+            self._connection.interrupt("the client was closed")  # its thread closes it
 
     def forget(self) -> None:
         """In a forked child: let go of the parent's socket."""
