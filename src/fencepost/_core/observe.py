@@ -74,6 +74,19 @@ class Flushed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LikesLost(Event):
+    """A server lost data: at least ``count`` changes that this process had answered are gone.
+
+    ``items`` names up to a hundred of the items they were of.
+    """
+
+    likes: str
+    shard: int
+    count: int
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FlushRefused(Event):
     """SQL refused a batch: a newer fence or a newer epoch stands there."""
 

@@ -183,13 +183,13 @@ class _Statements:
         connection: Connection,
         place: Place,
         epoch: int,
-        fence: int,
+        fence: int | None,
         item: Id,
         users: Sequence[Id],
         repair: bool,
     ) -> Inspected:
         scope = _scope(place)
-        if refused := fencing.advance(connection, scope, epoch, fence):
+        if fence is not None and (refused := fencing.advance(connection, scope, epoch, fence)):
             return Inspected(refused)
         count = connection.execute(
             select(self._counted).where(self._item == item).with_for_update()
@@ -407,7 +407,13 @@ class SqlLikes(_Statements):
         return transact(self.engine, lambda c: self._sample(c, count), write=False)
 
     def inspect(
-        self, place: Place, epoch: int, fence: int, item: Id, users: Sequence[Id], repair: bool
+        self,
+        place: Place,
+        epoch: int,
+        fence: int | None,
+        item: Id,
+        users: Sequence[Id],
+        repair: bool,
     ) -> Inspected:
         return transact(
             self.engine,
@@ -481,7 +487,13 @@ class AsyncSqlLikes(_Statements):
         return await transact_async(self.engine, lambda c: self._sample(c, count), write=False)
 
     async def inspect(
-        self, place: Place, epoch: int, fence: int, item: Id, users: Sequence[Id], repair: bool
+        self,
+        place: Place,
+        epoch: int,
+        fence: int | None,
+        item: Id,
+        users: Sequence[Id],
+        repair: bool,
     ) -> Inspected:
         return await transact_async(
             self.engine,

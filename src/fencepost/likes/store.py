@@ -198,9 +198,17 @@ class LikeStore(Ids, Protocol):
         ...
 
     def inspect(
-        self, place: Place, epoch: int, fence: int, item: Id, users: Sequence[Id], repair: bool
+        self,
+        place: Place,
+        epoch: int,
+        fence: int | None,
+        item: Id,
+        users: Sequence[Id],
+        repair: bool,
     ) -> Inspected | Awaitable[Inspected]:
         """Read one item under a fence; with ``repair`` set its count to the number of its rows.
+
+        Without a fence it is a plain reading.
 
         What is returned is what was found, before the repair.
         """
