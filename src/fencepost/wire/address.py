@@ -91,6 +91,8 @@ def parse_url(url: str) -> Address:
         raise Refused(f"unknown options in the server URL: {', '.join(unknown)}")
     if tls_options and known != "rediss":
         raise Refused("ssl_… options need a rediss:// URL")
+    if options.get("db", 0) < 0:
+        raise Refused(f"a database number is not negative, got {options['db']}")
     if known == "unix" and not options.get("path"):
         raise Refused("a unix:// URL needs the path of a socket")
     return Address(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fencepost.wire.options import WireOptions
 
 pack: Final[Callable[[tuple[Any, ...]], bytes]] = hiredis.pack_command
-_EARLY: Final = 32  # requests: a long tick is written in slices, so that the server starts early
+_EARLY: Final = 64  # requests: a long tick is written in slices, so that the server starts early
 _READ_BYTES: Final = 256 * 1024
 _GRACE: Final = 0.05  # seconds: replies may lie unread behind a loop that was held up
 _PING: Final = pack(("PING",))
@@ -62,6 +62,7 @@ class Link(asyncio.BufferedProtocol):
         "_buffer",
         "_doubt",
         "_gone",
+        "_lone",
         "_loop",
         "_on_lost",
         "_options",
@@ -75,6 +76,7 @@ class Link(asyncio.BufferedProtocol):
         "_timed",
         "_timer",
         "_transport",
+        "_view",
         "info",
         "lost",
         "offset_ms",
@@ -100,6 +102,9 @@ class Link(asyncio.BufferedProtocol):
         self._pid = os.getpid()
         self._reader = resp.make_reader()
         self._buffer = bytearray(_READ_BYTES)
+        # A view: asyncio's TLS reads into slices of what it is given, and a slice of a bytearray
+        # is a copy. Its bytes would be lost, and zeros read in their place.
+        self._view = memoryview(self._buffer)
         self._out: list[bytes] = []  # packed, not yet written
         # One a request, in order, written or not.
         self.waiting: deque[asyncio.Future[Any]] = deque()
@@ -109,6 +114,7 @@ class Link(asyncio.BufferedProtocol):
         self._answered = 0
         self.pending_bytes = 0  # written and not known to be answered
         self._scheduled = False
+        self._lone = True  # the last tick had no more than one request left to write
         self._paused = False
         self._resting = True  # nobody watches a deadline: there is no timer, or it only probes
         self._doubt = False
@@ -139,7 +145,7 @@ class Link(asyncio.BufferedProtocol):
         idle = not self.waiting
         self.waiting.append(future)
         self._out.append(packed)
-        if idle or len(self._out) >= _EARLY:
+        if (idle and self._lone) or len(self._out) >= _EARLY:
             self._flush()
         elif not self._scheduled:
             self._scheduled = True
@@ -148,7 +154,10 @@ class Link(asyncio.BufferedProtocol):
 
     def _tick(self) -> None:
         self._scheduled = False
-        self._flush()
+        if self._out:
+            # One at a time goes out at once; in a crowd the first waits for the others of its tick.
+            self._lone = len(self._out) < 2
+            self._flush()
 
     def _flush(self) -> None:
         out = self._out
@@ -167,8 +176,8 @@ class Link(asyncio.BufferedProtocol):
 
     # -- replies
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self._buffer
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.lost:
@@ -320,8 +329,11 @@ class Link(asyncio.BufferedProtocol):
         """Drop everything without the event loop, which is closed or another process's."""
         self.lost = self.lost or "its event loop is gone"
         self.open = False
-        if self._transport is not None and self._pid != os.getpid():
-            _of_parents.append(self._transport)
+        if self._transport is not None:
+            if self._pid == os.getpid():
+                _close_behind(self._transport)
+            else:
+                _of_parents.append(self._transport)
         self._transport = self._timer = None
         self.waiting.clear()
 
@@ -346,6 +358,21 @@ class Link(asyncio.BufferedProtocol):
             self._on_lost(self, reason, unanswered)
         if self.room is not None:
             self.room()
+
+
+def _close_behind(transport: Any) -> None:
+    """Close the socket of a transport whose loop is closed, without the warning it would give.
+
+    asyncio has no public way: its transports close in a callback, and nothing calls it any more.
+    uvloop closes them with the loop.
+    """
+    if hasattr(transport, "_ssl_protocol"):
+        transport._closed = True  # noqa: SLF001
+        transport = transport._ssl_protocol._transport  # noqa: SLF001
+    sock = getattr(transport, "_sock", None)
+    if sock is not None:
+        transport._sock = None  # noqa: SLF001
+        sock.close()
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
