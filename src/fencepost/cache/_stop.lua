@@ -6,7 +6,7 @@ local function stop(lease, marks, intents, revision, remember_ms)
   local owner = redis.call('GET', lease)
   if owner then
     local others = redis.call('HGET', marks, 'stopped') or ''
-    redis.call('HSET', marks, 'stopped', owner .. ' ' .. others:sub(1, 91))
+    redis.call('HSET', marks, 'stopped', owner:sub(1, 22) .. ' ' .. others:sub(1, 91))
   end
   if revision:match('^%d') then redis.call('HSET', marks, 'revision', revision) end
   if redis.call('EXISTS', marks) == 1 then redis.call('PEXPIRE', marks, remember_ms) end

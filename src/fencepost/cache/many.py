@@ -8,10 +8,12 @@ from typing import Any
 from fencepost._core import commands
 from fencepost._core.observe import Refresh
 from fencepost._core.port import Port
-from fencepost.cache.entry import Entry, Missing, Stored
+from fencepost.cache.entry import Entry, Missing
 from fencepost.cache.judge import EARLY, FRESH, Candidate, candidate
 from fencepost.cache.protocol import (
+    NOTHING,
     WAITING,
+    Look,
     Read,
     judged,
     new_token,
@@ -31,12 +33,10 @@ from fencepost.cache.region import Ask, Load, Region
 from fencepost.cache.scripts import Older, Published, Value, Wait
 from fencepost.errors import FencepostError, Refused, WaitTimeout
 
-Seen = dict[str, Stored[Any] | None]
+Seen = dict[str, Look]
 
 
-async def look_many(
-    io: Port, region: Region, keys: Sequence[str], ask: Ask
-) -> dict[str, tuple[str, Stored[Any] | None]]:
+async def look_many(io: Port, region: Region, keys: Sequence[str], ask: Ask) -> dict[str, Look]:
     """Read and judge many: one write, and one more if entries have tags."""
     raws = await io.all([commands.get(region.entry(key)) for key in keys])
     stored = {
@@ -50,7 +50,7 @@ async def look_many(
         found = await io.all([commands.get_text(region.stamp(tag)) for tag in wanted])
         stamps = dict(zip(wanted, found, strict=True))
     return {
-        key: ("gone" if one is None else state_of(io, region, one, ask, stamps), one)
+        key: NOTHING if one is None else Look(state_of(io, region, one, ask, stamps), one)
         for key, one in stored.items()
     }
 
@@ -92,7 +92,7 @@ async def refresh_many(
                     results[key] = stale
                     del pending[key]
                 else:
-                    pending[key] = None
+                    pending[key] = NOTHING
             continue
         if not pending or ask.background:
             break
@@ -116,15 +116,16 @@ async def _claim_many(
     """Claim all that is pending; the tokens of those that are ours."""
     sent, tokens, lease_ms = io.now(), {}, int(region.options.lease * 1000)
     calls = []
-    for key, seen in pending.items():
+    for key, found in pending.items():
         keys, tokens[key] = region.keys(key), new_token(io)
-        words = (tokens[key], seen.token if seen is not None else "", lease_ms)
-        calls.append(region.scripts.claim((keys.entry, keys.lease), words))
+        seen = found.stored.token if found.stored is not None else ""
+        words = (tokens[key], seen, lease_ms)
+        calls.append(region.scripts.claim((keys.entry, keys.lease, keys.intents), words))
     for key, answer in zip(list(pending), await io.all(calls), strict=True):
         if isinstance(answer, Value):
             del tokens[key]
             found = await judged(io, region, key, ask, answer.entry, {})
-            pending[key] = found.stored
+            pending[key] = found
             if found.stored is not None and found.state in (FRESH, EARLY):
                 results[key] = found.stored.shown(status, sent)
                 del pending[key]
@@ -156,7 +157,7 @@ async def _load_many(
     sent = io.now()
     calls = [
         region.scripts.publish(
-            region.keys(key).all,
+            region.keys(key).all[:3],
             (mine[key], one.revision, one.entry, one.ttl_ms, remember_ms(region)),
         )
         for key, one in packed.items()
@@ -237,7 +238,7 @@ async def _without_lease(
     if options.coalesce != "fleet" or options.on_timeout == "load":
         return await load_many_only(io, region, list(pending), load_many, "unpublished")
     region.told.counts["wait_timeouts"] += 1
-    stale = {key: servable(io, seen, ask) for key, seen in pending.items()}
+    stale = {key: servable(io, found, ask) for key, found in pending.items()}
     late = [key for key, entry in stale.items() if entry is None or options.on_timeout == "raise"]
     if late:
         raise WaitTimeout(

@@ -30,8 +30,9 @@ class CacheOptions:
         load_limit: Seconds after which a load is given up.
         soft_limit: Seconds that a caller with a stale value at hand gives the refresh, before it
             takes that value while the load goes on; 0 waits for nothing.
-        error_ttl: Seconds after a failed load in which this process does not try again: callers
-            with a stale value at hand take it, the others get the same error. 0 tries each time.
+        error_ttl: Seconds after a failed load in which callers of this process get the same error
+            without another try; 0 tries each time. With a stale value at hand they take that, and
+            it is refreshed no sooner than after a second.
         wait: Seconds that a caller waits for somebody else's load.
         on_timeout: Then: ``raise`` ``WaitTimeout``, take a ``stale`` value (or raise), or ``load``
             without a lease, under ``max_loads``.

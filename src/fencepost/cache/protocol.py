@@ -77,6 +77,9 @@ class Look:
     stored: Stored[Any] | None
 
 
+NOTHING: Final = Look(GONE, None)
+
+
 @dataclass(slots=True)
 class Held:
     """The lease that a refresh may hold: whoever stops it in the middle gives that back."""
@@ -112,9 +115,9 @@ async def look(io: Port, region: Region, key: str, ask: Ask) -> Look:
         if error.code != "WRONGTYPE":
             raise
         await _discard(io, region, key, b"", -1, "foreign")
-        return Look(GONE, None)
+        return NOTHING
     if raw is None:
-        return Look(GONE, None)
+        return NOTHING
     return await judged(io, region, key, ask, raw, stamps)
 
 
@@ -124,7 +127,7 @@ async def judged(
     """Read what is stored, and judge it; what can't be read is dropped if it is still there."""
     stored = await readable(io, region, key, raw)
     if stored is None:
-        return Look(GONE, None)
+        return NOTHING
     more = [tag for tag in stored.header.stamps if tag not in stamps]
     if more:
         found = await io.all([commands.get_text(region.stamp(tag)) for tag in more])
@@ -173,10 +176,10 @@ async def refresh(
     key: str,
     load: Load,
     ask: Ask,
-    seen: Stored[Any] | None = None,
+    found: Look = NOTHING,
     held: Held | None = None,
 ) -> Entry[Any] | None:
-    """Get an entry that is newer than ``seen``: load it, or wait for who does.
+    """Get an entry that is newer than what was found: load it, or wait for who does.
 
     Args:
         io: The port.
@@ -184,7 +187,7 @@ async def refresh(
         key: Its key.
         load: The loader.
         ask: How the caller asks.
-        seen: The entry that was judged stale, early or gone; None if there was none.
+        found: What was there, judged stale, early or gone.
         held: Told which lease is held, for who stops this from outside.
 
     Returns:
@@ -204,10 +207,10 @@ async def refresh(
     while True:
         # A token for each acquisition: a request that is sent again is the same one, a new one is not.
         held.token = new_token(io)
-        sent = io.now()
+        sent, seen = io.now(), found.stored
         answer = await io.run(
             region.scripts.claim(
-                (keys.entry, keys.lease),
+                (keys.entry, keys.lease, keys.intents),
                 (held.token, seen.token if seen is not None else "", lease_ms),
             )
         )
@@ -219,7 +222,7 @@ async def refresh(
             if fresh and there is not None and there.header.created_ms >= ask.newer_than:
                 status: Status = "reread" if refused else "waited" if waits else "hit"
                 return there.shown(status, sent)
-            seen, changes = there, changes + 1
+            changes += 1
             if changes > options.rounds * 10:
                 raise Overloaded(f"{key!r} changed {changes} times while it was read")
             continue
@@ -231,7 +234,7 @@ async def refresh(
                 return await load_only(io, region, key, load, ask, seen, "unpublished")
             left = deadline - io.now()
             if left <= 0:
-                return await _waited_enough(io, region, key, load, ask, seen)
+                return await _waited_enough(io, region, key, load, ask, found)
             await io.sleep(min(WAITING.delay(waits, io.chance()), left))
             waits += 1
             continue
@@ -240,7 +243,7 @@ async def refresh(
         if done.published or done.reason == "unreachable":
             return done
         refused = done.reason
-        stale = servable(io, seen, ask)
+        stale = servable(io, found, ask)
         if options.on_rejected == "stale" and stale is not None:
             return stale
         if options.on_rejected == "raise" or options.on_rejected == "stale":
@@ -250,7 +253,7 @@ async def refresh(
             if refused == "older":
                 raise rejected(key, refused)
             return done
-        seen = None  # whatever is there now is judged anew
+        found = NOTHING  # whatever is there now is judged anew
 
 
 def rejected(key: str, reason: str) -> RefreshRejected:
@@ -259,21 +262,22 @@ def rejected(key: str, reason: str) -> RefreshRejected:
     )
 
 
-def servable(io: Port, seen: Stored[Any] | None, ask: Ask) -> Entry[Any] | None:
-    """An entry that may be served although it is not fresh, if it is one."""
-    if seen is None or judge(seen, io.server_ms(), ask.stale) is GONE:
+def servable(io: Port, found: Look, ask: Ask) -> Entry[Any] | None:
+    """What was found, if it may still be served although it is not fresh."""
+    seen = found.stored
+    if seen is None or found.state is GONE or judge(seen, io.server_ms(), ask.stale) is GONE:
         return None
     return seen.shown("stale", io.now())
 
 
 async def _waited_enough(
-    io: Port, region: Region, key: str, load: Load, ask: Ask, seen: Stored[Any] | None
+    io: Port, region: Region, key: str, load: Load, ask: Ask, found: Look
 ) -> Entry[Any]:
     options = region.options
     region.told.counts["wait_timeouts"] += 1
     if options.on_timeout == "load":
-        return await load_only(io, region, key, load, ask, seen, "unpublished")
-    stale = servable(io, seen, ask) if options.on_timeout == "stale" else None
+        return await load_only(io, region, key, load, ask, found.stored, "unpublished")
+    stale = servable(io, found, ask) if options.on_timeout == "stale" else None
     if stale is not None:
         return stale
     raise WaitTimeout(
@@ -419,7 +423,7 @@ async def _publish(
     try:
         answer = await io.run(
             region.scripts.publish(
-                region.keys(key).all,
+                region.keys(key).all[:3],
                 (token, packed.revision, packed.entry, packed.ttl_ms, remember_ms(region)),
             )
         )

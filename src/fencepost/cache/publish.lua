@@ -1,13 +1,12 @@
 -- publish: write what was loaded, if its lease still stands and nothing newer does; free the lease.
--- KEYS   entry {ns:cache:name:key}:v, lease {ns:cache:name:key}:l, marks {ns:cache:name:key}:m,
---        intents {ns:cache:name:key}:w
+-- KEYS   entry {ns:cache:name:key}:v, lease {ns:cache:name:key}:l, marks {ns:cache:name:key}:m
 -- ARGV   token, revision, entry, ttl_ms, remember_ms
 -- needs: whole, newest
 -- resend: harmless, a repeated request finds its own token in the entry
 -- ->     PUBLISHED
 -- ->     REJECTED reason    invalidated, expired (alone), successor, or writing
 -- ->     OLDER revision     the source has been seen at this newer revision
-local entry, lease, marks, intents = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local entry, lease, marks = KEYS[1], KEYS[2], KEYS[3]
 local token, revision, value, ttl_ms, remember_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 if not whole(ttl_ms) then return redis.error_reply('ERR ttl_ms is a positive whole number') end
@@ -15,9 +14,9 @@ if redis.call('GETRANGE', entry, 2, 23) == token then return {'PUBLISHED'} end
 local owner = redis.call('GET', lease)
 local known = newest(entry, marks, revision)
 local older = revision:match('^%d') and revision ~= known
-local writing = redis.call('EXISTS', intents) == 1
+local writing = owner == token .. '!'  -- it was taken beside a writer, see claim
 if writing or older or owner ~= token then
-  if owner == token then redis.call('DEL', lease) end
+  if owner and owner:sub(1, #token) == token then redis.call('DEL', lease) end
   if writing then return {'REJECTED', 'writing'} end
   if older then return {'OLDER', known} end
   local stopped = redis.call('HGET', marks, 'stopped') or ''

@@ -17,7 +17,7 @@ from fencepost.cache.explain import Explained, explain
 from fencepost.cache.flight import LATE, AsyncFlights, SyncFlights
 from fencepost.cache.judge import EARLY, FRESH, GONE, STALE, tag_names
 from fencepost.cache.options import CacheOptions, seconds
-from fencepost.cache.protocol import UNREACHABLE, Held, Look
+from fencepost.cache.protocol import NOTHING, UNREACHABLE, Held, Look
 from fencepost.cache.region import PLAIN, Ask, Gate, Load, Region, Told
 from fencepost.cache.write import Written
 from fencepost.errors import Refused, Unavailable, WaitTimeout
@@ -102,34 +102,34 @@ class Reads(Generic[T]):
         _must_be_key(key)
         io, options, asked = self._io, self.options, self._io.now()
         for _ in range(options.rounds):
-            found = Look(GONE, None)
+            found = NOTHING
             if down is None:
                 found, down = await self._look(key, ask, raw)
             raw = None
             if found.state in (FRESH, EARLY, STALE) and found.stored is not None:
-                served = await self._serve(key, load, ask, found.state, found.stored)
+                served = await self._serve(key, load, ask, found, found.stored)
                 if served is not None:
                     return served
             self._told.counts["misses"] += 1
             self._raise_recent_failure(key)
             place = key if options.coalesce != "none" else f"{key} {io.token()}"
             entry = await self._flights.share(
-                place, self._work(key, load, ask, found.stored, down), options.wait
+                place, self._work(key, load, ask, found, down), options.wait
             )
             if entry is LATE:
                 return await self._late(key, load, ask)
-            if entry is not None and entry.as_of >= asked:
+            if entry is not None and entry.as_of >= asked and self._takes(ask, entry):
                 return _checked(entry)
             down = None
             # It was read before this call began: somebody else's answer.
         place = f"{key} {io.token()}"
-        entry = await self._flights.share(place, self._work(key, load, ask, None, None), None)
+        entry = await self._flights.share(place, self._work(key, load, ask, NOTHING, None), None)
         return _checked(entry)
 
     async def _look(self, key: str, ask: Ask, raw: bytes | None) -> tuple[Look, Exception | None]:
         io = self._io
         if not self._breaker.admits(io.now()):
-            return Look(GONE, None), Unavailable(
+            return NOTHING, Unavailable(
                 f"the server did not answer {self._breaker.failures} times; it is probed now and then"
             )
         try:
@@ -139,49 +139,49 @@ class Reads(Generic[T]):
                 found = await protocol.look(io, self._region, key, ask)
         except UNREACHABLE as error:
             self._note_failure(error)
-            return Look(GONE, None), error
+            return NOTHING, error
         self._note_answer()
         return found, None
 
     async def _serve(
-        self, key: str, load: Load, ask: Ask, state: str, stored: Stored[T]
+        self, key: str, load: Load, ask: Ask, found: Look, stored: Stored[T]
     ) -> Entry[T] | None:
         """An entry that may be served at once; whoever finds it early or stale has it refreshed."""
-        io, options = self._io, self.options
+        io, options, state = self._io, self.options, found.state
         if state is FRESH:
             self._hits += 1
             return stored.shown("hit", io.now())
-        if self._recently_failed(key) is None:
+        if self._recently_failed(key, 1.0) is None:
             quiet = Ask(ask.tags, ask.ttl, None, ask.conditional, background=True)
-            self._flights.start(key, self._work(key, load, quiet, stored, None))
+            self._flights.start(key, self._work(key, load, quiet, found, None))
         if state is EARLY:
             self._hits += 1
             self._told.counts["early"] += 1
             return stored.shown("hit", io.now())
         if options.soft_limit:
-            entry = await self._soon(key, load, ask, stored)
+            entry = await self._soon(key, load, ask, found)
             if entry is not None:
                 return entry
         self._told.counts["stale"] += 1
         return stored.shown("stale", io.now())
 
-    async def _soon(self, key: str, load: Load, ask: Ask, stored: Stored[T]) -> Entry[T] | None:
-        if self._recently_failed(key) is not None:
+    async def _soon(self, key: str, load: Load, ask: Ask, found: Look) -> Entry[T] | None:
+        if self._recently_failed(key, 1.0) is not None:
             return None
         try:
             entry = await self._flights.share(
-                key, self._work(key, load, ask, stored, None), self.options.soft_limit
+                key, self._work(key, load, ask, found, None), self.options.soft_limit
             )
         except Exception:
             return None  # told as an event; the stale value is at hand
         return None if entry is LATE else entry
 
     def _work(
-        self, key: str, load: Load, ask: Ask, seen: Stored[T] | None, down: Exception | None
+        self, key: str, load: Load, ask: Ask, found: Look, down: Exception | None
     ) -> Callable[[Held], Any]:
         def work(held: Held) -> Any:
             held.lease = self._region.keys(key).lease
-            return self._refresh(key, load, ask, seen, down, held)
+            return self._refresh(key, load, ask, found, down, held)
 
         return work
 
@@ -190,7 +190,7 @@ class Reads(Generic[T]):
         key: str,
         load: Load,
         ask: Ask,
-        seen: Stored[T] | None,
+        found: Look,
         down: Exception | None,
         held: Held,
     ) -> Entry[T] | None:
@@ -201,7 +201,7 @@ class Reads(Generic[T]):
             if down is None:
                 try:
                     entry = await protocol.refresh(
-                        self._io, self._region, key, limited, ask, seen, held
+                        self._io, self._region, key, limited, ask, found, held
                     )
                 except UNREACHABLE as error:
                     if error is box.error:
@@ -217,10 +217,10 @@ class Reads(Generic[T]):
             if self.options.on_down == "raise":
                 raise down
             return await protocol.load_only(
-                self._io, self._region, key, limited, ask, seen, "unreachable"
+                self._io, self._region, key, limited, ask, found.stored, "unreachable"
             )
         except Exception as error:
-            if error is box.error and self.options.error_ttl:
+            if error is box.error:
                 self._remember_failure(key, error)
             raise
 
@@ -245,7 +245,7 @@ class Reads(Generic[T]):
         newer = Ask(ask.tags, ask.ttl, ask.stale, ask.conditional, newer_than=io.server_ms())
         self._flights.detach(key)
         entry = await self._flights.share(
-            f"{key} {io.token()}", self._work(key, load, newer, found.stored, down), None
+            f"{key} {io.token()}", self._work(key, load, newer, found, down), None
         )
         return _checked(entry)
 
@@ -274,13 +274,13 @@ class Reads(Generic[T]):
             self._note_answer()
             old: many.Seen = {}
             pending: many.Seen = {}
-            for name, (state, stored) in looks.items():
-                if stored is None or state is GONE:
-                    pending[name] = stored
+            for name, look in looks.items():
+                if look.stored is None or look.state is GONE:
+                    pending[name] = look
                     continue
-                found[name] = stored.shown("stale" if state is STALE else "hit")
-                if state is not FRESH:
-                    old[name] = stored
+                found[name] = look.stored.shown("stale" if look.state is STALE else "hit")
+                if look.state is not FRESH:
+                    old[name] = look
             self._hits += len(found) - len(old)
             self._told.counts["misses"] += len(pending)
             if old:
@@ -375,9 +375,12 @@ class Reads(Generic[T]):
         self._flights.detach(key)
         self._failed.pop(key, None)
 
-    def _recently_failed(self, key: str) -> Exception | None:
+    def _recently_failed(self, key: str, least: float = 0.0) -> Exception | None:
+        """The error of a load that failed within ``error_ttl`` seconds, or ``least``."""
         known = self._failed.get(key) if self._failed else None
-        return known[1] if known is not None and self._io.now() < known[0] else None
+        if known is None or self._io.now() >= known[0] + max(self.options.error_ttl, least):
+            return None
+        return known[1]
 
     def _raise_recent_failure(self, key: str) -> None:
         error = self._recently_failed(key)
@@ -387,7 +390,13 @@ class Reads(Generic[T]):
     def _remember_failure(self, key: str, error: Exception) -> None:
         while len(self._failed) >= _FAILED_KEYS:
             self._failed.popitem(last=False)
-        self._failed[key] = (self._io.now() + self.options.error_ttl, error)
+        self._failed[key] = (self._io.now(), error)
+
+    def _takes(self, ask: Ask, entry: Entry[Any]) -> bool:
+        """Whether a stale answer of a shared flight is fresh enough for this caller."""
+        if entry.status != "stale" or ask.stale is None:
+            return True
+        return self._io.server_ms() / 1000 - entry.fresh_until < ask.stale
 
     def _note_failure(self, error: Exception) -> None:
         self._told.counts["server_failures"] += 1

@@ -7,6 +7,6 @@
 local lease = KEYS[1]
 local token = ARGV[1]
 
-if redis.call('GET', lease) ~= token then return {'LOST'} end
+if redis.call('GETRANGE', lease, 0, #token - 1) ~= token then return {'LOST'} end
 redis.call('DEL', lease)
 return {'RELEASED'}

@@ -9,6 +9,6 @@ local lease = KEYS[1]
 local token, lease_ms = ARGV[1], ARGV[2]
 
 if not whole(lease_ms) then return redis.error_reply('ERR lease_ms is a positive whole number') end
-if redis.call('GET', lease) ~= token then return {'LOST'} end
+if redis.call('GETRANGE', lease, 0, #token - 1) ~= token then return {'LOST'} end
 redis.call('PEXPIRE', lease, lease_ms)
 return {'RENEWED'}
