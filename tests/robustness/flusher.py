@@ -1,0 +1,35 @@
+"""A process that does nothing but flush the likes of a campus: ``python -m robustness.flusher``.
+
+Its arguments are data directory, like server and namespace; SIGTERM ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from fencepost.campus.service import open_client, open_likes, open_store
+from fencepost.campus.settings import Settings
+from fencepost.campus.tables import open_engine
+
+
+async def main(data: str, url: str, namespace: str) -> None:
+    settings = Settings(data=Path(data), url=url, namespace=namespace)
+    engine = open_engine(settings)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with (
+        open_client(settings) as client,
+        open_likes(client, open_store(engine)).flusher(drain=0.0),
+    ):
+        print("flushing", flush=True)
+        await stop.wait()
+    engine.dispose()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    asyncio.run(main(*sys.argv[1:]))
