@@ -114,7 +114,7 @@ def test_gone_from_the_journal_is_unknown_if_the_row_says_otherwise(lab: Lab) ->
     play = lab.play(a=committed(lab, item, "u", True))
     play.run("a.set")
     lose_the_journal(lab, item)
-    play.run("a.claim a.ack a.snapshot")
+    play.run("a.claim a.ack a.snapshot a.poison")
     with pytest.raises(OutcomeUnknown, match="superseded, or lost"):
         play.result("a")
     assert lab.rows(item) == set()
@@ -144,7 +144,7 @@ def test_an_older_entry_of_the_user_is_not_mine(lab: Lab) -> None:
     play = lab.play(a=committed(lab, item, "u", True))
     play.run("a.set")
     go_back_to(lab, item, "u", "0:1.0")
-    play.run("a.claim a.commit a.ack a.snapshot")
+    play.run("a.claim a.commit a.ack a.snapshot a.poison")
     with pytest.raises(OutcomeUnknown):
         play.result("a")
     assert lab.rows(item) == set()
@@ -196,7 +196,7 @@ def test_an_entry_that_sql_has_gone_past_is_looked_up(lab: Lab) -> None:
     lab.engine.dispose()
     with lab.engine.begin() as connection:  # a whole commit of a time that was lost with its rows
         connection.execute(text("UPDATE fencepost_like_version SET epoch = 9"))
-    play.run("a.claim a.commit a.ack a.snapshot")
+    play.run("a.claim a.commit a.ack a.snapshot a.poison")
     assert version.startswith("1:1.")
     with pytest.raises(OutcomeUnknown):
         play.result("a")
@@ -229,6 +229,24 @@ def test_a_commit_whose_reply_is_lost_is_unknown_and_not_doubled(lab: Lab) -> No
     with pytest.raises(OutcomeUnknown, match="whether it is in SQL is not known"):
         play.result("a")
     lab.holds(item, {"u"})
+
+
+def test_a_refusal_that_another_flush_met_is_told(lab: Lab) -> None:
+    with lab.engine.begin() as connection:
+        connection.execute(
+            text(
+                "CREATE TRIGGER no BEFORE INSERT ON activities_likes WHEN NEW.user_id = 'nobody' "
+                "BEGIN SELECT RAISE(ABORT, 'not you'); END"
+            )
+        )
+    item = warm(lab)
+    play = lab.play(a=committed(lab, item, "nobody", True))
+    play.run("a.set")
+    assert lab.flushed(item).poison == 1
+    play.run("a.claim a.ack a.snapshot a.poison")
+    with pytest.raises(Refused, match="not you"):
+        play.result("a")
+    assert not lab.seen(item, "nobody").liked
 
 
 def test_a_long_journal_is_worked_off_until_the_change_is_in(make_lab: LabMaker) -> None:

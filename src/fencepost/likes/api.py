@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from fencepost._core import commands, keys
 from fencepost._core.group import AsyncGroup, Group
 from fencepost._core.port import OtherServer, Port, run_sync
-from fencepost.errors import Refused, UnknownItem
+from fencepost.errors import FencepostError, Refused, UnknownItem
 from fencepost.likes import audit, durable, lists, lives, protocol
 from fencepost.likes.audit import Difference
 from fencepost.likes.durable import Fate, Verdict, Wanted
 from fencepost.likes.flusher import FlushStats, drain_all, flush_forever
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
+from fencepost.likes.pressure import Level, Pressure, look, score_of
 from fencepost.likes.protocol import Known, LikeResult, LikeStatus, Shard, dirty_items
 from fencepost.likes.store import Id, LikeStore, Place, Poisoned
 from fencepost.wire.barrier import Copies
@@ -83,6 +84,7 @@ class _Likes:
         self._known: list[Known | None] = [None] * count
         self._flushing = FlushStats()
         self._sets = self._changes = self._groups = 0
+        self._pressure = Pressure(self.options, count)
         self._copies = Copies(
             self.options.replicas, self.options.replicated, self.options.replicated_wait
         )
@@ -95,7 +97,12 @@ class _Likes:
         """Counters of this process since it began: sets, changes, flush passes, rows, failures."""
         flat = asdict(self._flushing)
         mine = {"sets": self._sets, "changes": self._changes, "groups": self._groups}
-        return {**mine, **flat.pop("done"), **flat}
+        pressure = {
+            "dirty": self._pressure.dirty,
+            "oldest": self._pressure.oldest,
+            "pressure": self._pressure.level.name.lower(),
+        }
+        return {**mine, **flat.pop("done"), **flat, **pressure}
 
     async def _set(
         self, io: Port, item: Any, user: Any, liked: bool, durability: Durability
@@ -105,8 +112,14 @@ class _Likes:
         key, number = self._find(item)
         who = self._store.user_key(user)
         shard, known = self._shards[number], self._known[number]
+        if self._pressure.level is Level.REFUSE:
+            await self._look(io)
+            if self._pressure.level is Level.REFUSE:
+                raise self._pressure.refusal()
         if durability == "behind":
             result, known = await protocol.set_like(io, shard, known, key, who, liked)
+            if self._pressure.level >= Level.JOIN and result.changed:
+                await self._slow_down(io, number, Wanted(key, who, liked, result.version))
         elif durability == "replicated":
             await self._can_replicate()
             result, known = await protocol.set_like(io, shard, known, key, who, liked)
@@ -123,7 +136,21 @@ class _Likes:
             await io.all(lists.hint(self._hint(who), key, time.time()))
         self._sets += 1
         self._changes += result.changed
+        await self._look(io)
         return result
+
+    async def _look(self, io: Port) -> None:
+        """See now and then how much waits for SQL."""
+        if io.now() >= self._pressure.next_look:
+            with contextlib.suppress(FencepostError):  # what this is beside will tell
+                await look(io, self._shards, self._pressure)
+
+    async def _slow_down(self, io: Port, number: int, wanted: Wanted) -> None:
+        """Under pressure a caller waits for its commit, unless there is none to be had."""
+        if io.now() >= self._pressure.no_join_before:
+            verdict = await self._committed(number, wanted)
+            if verdict.fate is Fate.UNSURE:
+                self._pressure.no_join_before = io.now() + 1.0
 
     async def _can_replicate(self) -> None:
         """Refuse what can't be replicated as it is asked for, before anything is changed."""
@@ -289,7 +316,7 @@ class _Likes:
         )
         seconds, micros = await io.run(commands.read("TIME"))
         now = int(seconds) + int(micros) / 1e6
-        since = [float(_score(first)) / 1000 for first in firsts if first]
+        since = [float(score_of(first)) / 1000 for first in firsts if first]
         return Backlog(sum(sizes), max(0.0, now - min(since)) if since else 0.0)
 
     def _left(self, left: int) -> None:
@@ -299,11 +326,6 @@ class _Likes:
                 self.name,
                 left,
             )
-
-
-def _score(first: Any) -> Any:
-    """The score of a ZRANGE WITHSCORES reply, nested in RESP3 and flat in RESP2."""
-    return first[0][1] if isinstance(first[0], list) else first[1]
 
 
 class AsyncLikes(_Likes):
@@ -520,7 +542,14 @@ class AsyncLikes(_Likes):
         """
         stopping = False
         task = asyncio.create_task(
-            flush_forever(self._io, self._shards, self._known, self._flushing, lambda: stopping),
+            flush_forever(
+                self._io,
+                self._shards,
+                self._known,
+                self._flushing,
+                self._pressure,
+                lambda: stopping,
+            ),
             name=f"fencepost-flusher-{self.name}",
         )
         try:
@@ -642,7 +671,14 @@ class Likes(_Likes):
         stopping = threading.Event()
         thread = threading.Thread(
             target=lambda: run_sync(
-                flush_forever(self._io, self._shards, self._known, self._flushing, stopping.is_set)
+                flush_forever(
+                    self._io,
+                    self._shards,
+                    self._known,
+                    self._flushing,
+                    self._pressure,
+                    stopping.is_set,
+                )
             ),
             name=f"fencepost-flusher-{self.name}",
             daemon=True,

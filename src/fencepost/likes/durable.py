@@ -34,7 +34,7 @@ from fencepost.likes.protocol import (
     unknown_item,
 )
 from fencepost.likes.scripts import read_version
-from fencepost.likes.store import Snapshot
+from fencepost.likes.store import Poisoned, Snapshot
 
 
 class Fate(Enum):
@@ -169,15 +169,22 @@ def judge(shard: Shard, one: Wanted, flush: Flush) -> Verdict | _Next:
 async def read_row(io: Port, shard: Shard, one: Wanted) -> Verdict:
     """What SQL says of a change that the journal does not hold."""
     store = shard.store
+    item, user = store.item_id(one.item), store.user_id(one.user)
     try:
-        found: Snapshot = await io.call(
-            store.snapshot, shard.place, store.item_id(one.item), store.user_id(one.user), 0
+        found: Snapshot = await io.call(store.snapshot, shard.place, item, user, 0)
+        if found.count is None:
+            return Verdict(Fate.GONE)
+        if found.liked == one.liked:
+            return DONE
+        # Another flush may have met it first, and set it aside.
+        aside: Sequence[Poisoned] = (
+            await io.call(store.poison, shard.place, 1, (item, user)) if one.version else ()
         )
     except FencepostError as error:
         return Verdict(Fate.UNSURE, str(error))
-    if found.count is None:
-        return Verdict(Fate.GONE)
-    return DONE if found.liked == one.liked else Verdict(Fate.OTHERWISE)
+    if aside and aside[0].version >= read_version(one.version)[1]:
+        return Verdict(Fate.REFUSED, aside[0].reason)
+    return Verdict(Fate.OTHERWISE)
 
 
 __all__ = ["Fate", "Join", "Verdict", "Wanted", "commit_group", "set_committed"]

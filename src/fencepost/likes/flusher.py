@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from fencepost._core.backoff import Backoff
 from fencepost._core.port import Port
 from fencepost.errors import FencepostError
-from fencepost.likes.protocol import FlushReport, Known, Shard, drain, flush_items
+from fencepost.likes.pressure import Level, Pressure, look
+from fencepost.likes.protocol import FlushReport, Known, Shard, dirty_items, drain, flush_items
 
 log = logging.getLogger("fencepost.likes")
 _TROUBLE = Backoff(0.1, 5.0)
+_TELL = 5.0  # seconds between two words on a recovery
 _POLL = 0.25  # seconds: a change that comes while nothing is due is seen after this, at the latest
 
 
@@ -35,13 +37,16 @@ async def flush_forever(
     shards: Sequence[Shard],
     known: list[Known | None],
     stats: FlushStats,
+    pressure: Pressure,
     stopped: Callable[[], bool],
 ) -> None:
     """Flush what is due in all shards until ``stopped()``; trouble is logged and waited out."""
-    trouble = 0
+    trouble, told = 0, 0.0
     while not stopped():
         wait, failed = _POLL, False
         try:
+            if io.now() >= pressure.next_look:
+                await look(io, shards, pressure)
             dues = await io.all(
                 [one.scripts.due((one.keys.due,), (one.options.batch_items,)) for one in shards]
             )
@@ -51,21 +56,29 @@ async def flush_forever(
         for number, due in enumerate(dues):
             if 0 <= due.wait_ms < wait * 1000:
                 wait = due.wait_ms / 1000
-            if not due.items or stopped():
+            if stopped():
                 continue
             try:
-                report, known[number] = await flush_items(
-                    io, shards[number], known[number], due.items
-                )
+                items = due.items
+                if (
+                    not items and pressure.level >= Level.EAGER
+                ):  # nothing is due, and yet it is late
+                    limit = shards[number].options.batch_items
+                    items = tuple(await dirty_items(io, shards[number], limit))
+                if not items:
+                    continue
+                report, known[number] = await flush_items(io, shards[number], known[number], items)
             except Exception as error:  # whatever one shard's rows do, the other shards go on
                 failed = True
                 _note(stats, error)
                 continue
             stats.done += report
             options = shards[number].options
-            if len(due.items) == options.batch_items or report.entries >= options.batch_changes:
+            if len(items) == options.batch_items or report.entries >= options.batch_changes:
                 wait = 0.0  # there is more
         stats.passes += 1
+        if (trouble and not failed) or told:
+            told = _progress(pressure, shards[0].name, told, io.now())
         trouble = trouble + 1 if failed else 0
         await io.sleep(_TROUBLE.delay(trouble, io.chance()) if failed else max(wait, 0.002))
 
@@ -80,6 +93,22 @@ async def drain_all(
         remaining, known[number] = await drain(io, shard, known[number], until)
         left += remaining
     return left
+
+
+def _progress(pressure: Pressure, name: str, told: float, now: float) -> float:
+    """Tell how a recovery goes, every few seconds until nothing waits; when it was told last, or 0."""
+    if not pressure.dirty:
+        log.info("likes %r: the flush goes on, and nothing waits any more", name)
+        return 0.0
+    if now - told < _TELL:
+        return told
+    log.info(
+        "likes %r: the flush goes on; %d items wait, the oldest for %.0f s",
+        name,
+        pressure.dirty,
+        pressure.oldest,
+    )
+    return now
 
 
 def _note(stats: FlushStats, error: Exception) -> None:

@@ -31,6 +31,9 @@ class LikeOptions:
         replicated: ``memory``: they have received it; ``aof``: it is on their disks and on the
             primary's (``replicas=0``: on the primary's only).
         replicated_wait: Seconds that may take; then the outcome is unknown.
+        max_age_dirty: Seconds that a change may wait for SQL. From half of it on it is flushed
+            eagerly, from three quarters callers wait for their commits, and at it likes are refused.
+        max_dirty: Items that may wait for SQL; likewise.
         commit_wait: Seconds that a like which is ``committed`` waits for its COMMIT; likewise.
         rounds: How often a call may meet a closed shard, a lost header or a withdrawn token before
             it gives up with ``Overloaded``.
@@ -55,6 +58,8 @@ class LikeOptions:
     replicas: int = 1
     replicated: Literal["memory", "aof"] = "memory"
     replicated_wait: float = 1.0
+    max_age_dirty: float = 300.0
+    max_dirty: int = 500_000
     commit_wait: float = 10.0
     rounds: int = 16
 
@@ -82,6 +87,7 @@ class LikeOptions:
             "forget_ttl",
             "replicated_wait",
             "commit_wait",
+            "max_age_dirty",
         ):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0.001 <= value <= 366 * 86_400:
@@ -93,6 +99,8 @@ class LikeOptions:
                 f"pairs_max {self.pairs_max!r} leaves no room beside full_max {self.full_max}: "
                 "an item that was just loaded would be evicted; raise pairs_max"
             )
+        if not isinstance(self.max_dirty, int) or self.max_dirty < 1:
+            raise Refused(f"max_dirty is a whole number of items, got {self.max_dirty!r}")
         if self.max_age < self.ttl:
             raise Refused(
                 f"max_age {self.max_age} s is shorter than ttl {self.ttl} s; raise max_age"

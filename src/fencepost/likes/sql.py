@@ -437,9 +437,9 @@ class SqlLikes(_Statements):
                 raise
             return transact(self.engine, lambda c: work(c, apart=True), write=True)
 
-    def poison(self, place: Place, limit: int) -> list[Poisoned]:
+    def poison(self, place: Place, limit: int, pair: tuple[Id, Id] | None = None) -> list[Poisoned]:
         return transact(
-            self.engine, lambda c: sql_poison.read(c, self, place.scope, limit), write=False
+            self.engine, lambda c: sql_poison.read(c, self, place.scope, limit, pair), write=False
         )
 
 
@@ -519,9 +519,11 @@ class AsyncSqlLikes(_Statements):
                 raise
             return await transact_async(self.engine, lambda c: work(c, apart=True), write=True)
 
-    async def poison(self, place: Place, limit: int) -> list[Poisoned]:
+    async def poison(
+        self, place: Place, limit: int, pair: tuple[Id, Id] | None = None
+    ) -> list[Poisoned]:
         return await transact_async(
-            self.engine, lambda c: sql_poison.read(c, self, place.scope, limit), write=False
+            self.engine, lambda c: sql_poison.read(c, self, place.scope, limit, pair), write=False
         )
 
 

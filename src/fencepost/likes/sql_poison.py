@@ -111,15 +111,20 @@ def set_aside(
     return tuple(replace(one, kept=place < room, at=at) for place, one in enumerate(poison))
 
 
-def read(connection: Connection, ids: Ids, scope: str, limit: int) -> list[Poisoned]:
-    """What was set aside, the newest first."""
+def read(
+    connection: Connection, ids: Ids, scope: str, limit: int, pair: tuple[Id, Id] | None
+) -> list[Poisoned]:
+    """What was set aside, the newest first; of one item and user, if asked."""
     c = poisoned.c
-    rows = connection.execute(
+    query = (
         select(c.item, c.member, c.liked, c.epoch, c.seq, c.reason, c.at_us)
         .where(c.scope == scope)
         .order_by(c.at_us.desc(), c.item, c.member)
         .limit(limit)
     )
+    if pair is not None:
+        query = query.where(c.item == ids.item_key(pair[0]), c.member == ids.user_key(pair[1]))
+    rows = connection.execute(query)
     return [
         Poisoned(
             ids.item_id(item),

@@ -231,7 +231,10 @@ class LikeStore(Ids, Protocol):
         ...
 
     def poison(
-        self, place: Place, limit: int
+        self, place: Place, limit: int, pair: tuple[Id, Id] | None = None
     ) -> Sequence[Poisoned] | Awaitable[Sequence[Poisoned]]:
-        """What was set aside of a like cache (of all its shards), the newest first."""
+        """What was set aside of a like cache (of all its shards), the newest first.
+
+        ``pair`` asks for one item and user.
+        """
         ...
