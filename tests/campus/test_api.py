@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import logging
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -197,6 +199,10 @@ async def test_pages_of_the_list_hold_each_activity_once_newest_first(
         ("/api/activities?user=..", "user"),
         ("/api/activities?user=e%CC%81", "user"),
         (f"/api/activities?user={'%F0%9F%8C%BB' * 64}", "user"),
+        ("/api/activities/x/likes", "id"),
+        ("/api/activities/1/likes?limit=0", "limit"),
+        ("/api/users/%07/likes", "user"),
+        ("/api/users/ada/likes?limit=many", "limit"),
     ],
 )
 async def test_what_an_address_says_is_checked(
@@ -269,6 +275,135 @@ async def test_an_id_that_was_asked_for_too_early_can_be_liked_once_it_exists(
         return answer.status_code == 200
 
     await eventually(liked)
+
+
+# -- who likes what
+
+
+async def pages(api: httpx.AsyncClient, url: str, **params: Any) -> list[list[Any]]:
+    """The items of each page of a list, to its end."""
+    found = []
+    while True:
+        answer = await api.get(url, params=params)
+        assert answer.status_code == 200, answer.text
+        found.append(answer.json()["items"])
+        if answer.json()["next"] is None:
+            return found
+        params["after"] = answer.json()["next"]
+
+
+async def flushed(api: httpx.AsyncClient) -> None:
+    assert await campus(api).likes.drain(60) == 0
+
+
+async def test_likers_are_listed_newest_first_each_once(api: httpx.AsyncClient) -> None:
+    users = [f"user {number}" for number in range(7)]
+    for user in users:
+        await api.put(f"/api/activities/1/likes/{user}")
+        await flushed(api)
+    await api.delete("/api/activities/1/likes/user 3")
+    await flushed(api)
+    found = await pages(api, "/api/activities/1/likes", limit=2)
+    assert [len(page) for page in found] == [2, 2, 2]
+    listed = [each["user"] for page in found for each in page]
+    assert listed == [user for user in reversed(users) if user != "user 3"]
+
+
+async def test_what_a_user_likes_is_listed_newest_first_each_once(api: httpx.AsyncClient) -> None:
+    for item in (4, 9, 2, 7, 5):
+        await api.put(f"/api/activities/{item}/likes/ada")
+        await api.put(f"/api/activities/{item}/likes/bob")
+        await flushed(api)
+    await api.delete("/api/activities/7/likes/ada")
+    await flushed(api)
+    found = [each for page in await pages(api, "/api/users/ada/likes", limit=2) for each in page]
+    assert [each["id"] for each in found] == [5, 2, 9, 4]
+    assert {(each["liked"], each["like_count"]) for each in found} == {(True, 2)}
+    assert (await api.get("/api/activities/5?user=ada")).json() == found[0]
+
+
+async def test_lists_of_likes_know_what_is_not_in_the_database_yet(settings: Settings) -> None:
+    async with open_app(replace(settings, flusher=False)) as api:
+        for user in ("ada", "bob", "eve"):
+            await api.put(f"/api/activities/1/likes/{user}")
+        await api.put("/api/activities/2/likes/ada")
+        await api.delete("/api/activities/1/likes/bob")
+        likers = (await api.get("/api/activities/1/likes")).json()
+        assert likers == {"items": [{"user": "eve"}, {"user": "ada"}], "next": None}
+        ids = [each["id"] for each in (await api.get("/api/users/ada/likes")).json()["items"]]
+        assert ids == [2, 1]
+        assert (await api.get("/api/users/bob/likes")).json() == {"items": [], "next": None}
+
+
+async def test_likes_that_come_meanwhile_move_nothing_below_the_cursor(
+    api: httpx.AsyncClient,
+) -> None:
+    for item in (1, 2, 3, 4):
+        for user in ("ada", f"u{item}"):
+            await api.put(f"/api/activities/{item}/likes/{user}")
+            await api.put(f"/api/activities/9/likes/u{item}")
+            await flushed(api)
+    for url, first, rest, add in (
+        ("/api/users/ada/likes", [4, 3], [2, 1], "/api/activities/12/likes/ada"),
+        ("/api/activities/9/likes", ["u4", "u3"], ["u2", "u1"], "/api/activities/9/likes/new"),
+    ):
+        page = (await api.get(url, params={"limit": 2})).json()
+        assert [each.get("id", each.get("user")) for each in page["items"]] == first
+        await api.put(add)
+        await flushed(api)
+        below = (await api.get(url, params={"limit": 2, "after": page["next"]})).json()
+        assert [each.get("id", each.get("user")) for each in below["items"]] == rest
+        assert below["next"] is None
+
+
+async def test_a_page_ends_where_it_says_also_when_all_of_it_was_taken_back(
+    settings: Settings,
+) -> None:
+    async with open_app(settings) as api:
+        for item in (1, 2, 3, 4):
+            await api.put(f"/api/activities/{item}/likes/ada")
+            await flushed(api)
+    async with open_app(replace(settings, flusher=False)) as api:
+        for item in (3, 4):
+            await api.delete(f"/api/activities/{item}/likes/ada")
+        found = await pages(api, "/api/users/ada/likes", limit=2)
+        assert [[each["id"] for each in page] for page in found] == [[], [2, 1]]
+
+
+def forged(*what: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(what).encode()).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+async def test_a_cursor_that_no_page_gave_is_refused(
+    settings: Settings, database: str, request: pytest.FixtureRequest
+) -> None:
+    if database == "postgresql":
+        settings = replace(settings, database=request.getfixturevalue("postgres_url"))
+    async with open_app(settings) as api:
+        for cursor in (
+            *("", "x", "é", "!!!!", "a" * 5_000, "12", forged(1), forged(1, 2, 3), forged("1", 2)),
+            *(forged(10**40, 1), forged(-(10**18), 1), forged(10**18, "ada"), forged(1, None)),
+            *(forged(1, 1.5), forged(1, 2**70), forged(1, True), forged(1, ["ada"])),
+        ):
+            for url in ("/api/activities/1/likes", "/api/users/ada/likes"):
+                answer = await api.get(url, params={"after": cursor})
+                problem = check_problem(answer, 422, "invalid-input")
+                assert [each["field"] for each in problem["errors"]] == ["after"], cursor
+        # each list's cursors are its own
+        for url, other in (("/api/activities/1/likes", 7), ("/api/users/ada/likes", "ada")):
+            answer = await api.get(url, params={"after": forged(1, other)})
+            check_problem(answer, 422, "invalid-input")
+        for other in ("", "u" * 65, "\0"):
+            answer = await api.get("/api/users/ada/likes", params={"after": forged(1, other)})
+            check_problem(answer, 422, "invalid-input")
+
+
+async def test_who_likes_nothing_or_does_not_exist_is_told_apart(api: httpx.AsyncClient) -> None:
+    nobody = {"items": [], "next": None}
+    assert (await api.get("/api/activities/3/likes")).json() == nobody
+    assert (await api.get("/api/users/nobody/likes")).json() == nobody
+    check_problem(await api.get("/api/activities/4711/likes"), 404, "not-found")
 
 
 async def test_counts_come_from_the_likes_not_from_sql(

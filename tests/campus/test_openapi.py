@@ -129,7 +129,7 @@ def examples() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 def test_examples_fit_their_schemas() -> None:
     found = list(examples())
-    assert len(found) == 7
+    assert len(found) == 9
     for where, example, schema in found:
         assert list(misfits(example, schema, where)) == []
 
@@ -149,12 +149,21 @@ async def test_real_answers_fit_the_document(api: httpx.AsyncClient) -> None:
     example = new["application/json"]["example"]
     made = await api.post("/api/activities", json=example)
     like = f"/api/activities/{made.json()['id']}/likes/ada"
+    for user in ("bob", "eve"):
+        for item in (1, 2):
+            await api.put(f"/api/activities/{item}/likes/{user}")
+    assert await api.app.state.campus.likes.drain(60) == 0  # type: ignore[attr-defined]
     answers = {
         "Activity": [made, await api.get(made.headers["location"] + "?user=ada")],
         "Like": [await api.put(like), await api.put(like), await api.delete(like)],
         "ActivityPage": [
             await api.get("/api/activities?user=ada&limit=3"),
             await api.get("/api/activities?after=1"),
+        ],
+        "LikerPage": [await api.get("/api/activities/1/likes?limit=1")],
+        "LikedPage": [
+            await api.get("/api/users/bob/likes?limit=1"),
+            await api.get("/api/users/eve/likes"),
         ],
         "Health": [await api.get("/healthz")],
         "Problem": [

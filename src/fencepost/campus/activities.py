@@ -67,6 +67,13 @@ class Activities:
             row = connection.execute(query).mappings().one_or_none()
         return None if row is None else Activity(**row)
 
+    def some(self, ids: Iterable[int]) -> dict[int, Activity]:
+        """Those of these activities that exist."""
+        query = select(*_COLUMNS).where(activities.c.id.in_(list(ids)))
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).mappings()
+            return {row["id"]: Activity(**row) for row in rows}
+
     def page(self, after: int | None, limit: int) -> tuple[list[Activity], int | None]:
         """Newest first: up to ``limit`` activities below id ``after``, and where to go on."""
         query = select(*_COLUMNS).order_by(activities.c.id.desc()).limit(limit + 1)

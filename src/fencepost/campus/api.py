@@ -11,6 +11,7 @@ from fencepost.campus import metrics
 from fencepost.campus.forms import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
+    at_cursor,
     new_activity,
     number,
     read_json,
@@ -37,6 +38,10 @@ def _campus(request: Request) -> Campus:
 def _user(request: Request) -> str | None:
     given = request.query_params.get("user")
     return None if given is None else user_name(given)
+
+
+def _limit(request: Request) -> int:
+    return number(request.query_params.get("limit", str(LIMIT_DEFAULT)), "limit", LIMIT_MAX)
 
 
 def as_json(activity: Activity, status: LikeStatus | None, user: str | None) -> dict[str, Any]:
@@ -67,9 +72,8 @@ async def create_activity(request: Request) -> Response:
 async def list_activities(request: Request) -> Response:
     query = request.query_params
     user = _user(request)
-    limit = number(query.get("limit", str(LIMIT_DEFAULT)), "limit", LIMIT_MAX)
     after = number(query["after"], "after") if "after" in query else None
-    page = await _campus(request).page(user, after, limit)
+    page = await _campus(request).page(user, after, _limit(request))
     if page.outage is not None:
         raise page.outage
     items = [as_json(card.activity, card.status, user) for card in page.cards]
@@ -102,6 +106,21 @@ async def put_like(request: Request) -> Response:
 
 async def delete_like(request: Request) -> Response:
     return await _set_like(request, liked=False)
+
+
+async def list_likers(request: Request) -> Response:
+    activity_id = number(request.path_params["id"], "id")
+    after = request.query_params.get("after")
+    page = await at_cursor(_campus(request).likers(activity_id, after, _limit(request)))
+    return JSONResponse({"items": [{"user": user} for user in page.items], "next": page.after})
+
+
+async def list_liked(request: Request) -> Response:
+    user = user_name(request.path_params["user"])
+    after = request.query_params.get("after")
+    page = await at_cursor(_campus(request).liked(user, after, _limit(request)))
+    items = [as_json(card.activity, card.status, user) for card in page.cards]
+    return JSONResponse({"items": items, "next": page.next})
 
 
 async def healthz(request: Request) -> Response:
@@ -141,6 +160,7 @@ _ACTIVITY = {
 _LIKED = _ACTIVITY | {"like_count": 41, "liked": True}
 _SERVERS = ("unavailable", "outcome-unknown", "overloaded", "database-unavailable")
 _LIKE = "/api/activities/{id}/likes/{user}"
+_CURSOR = "WzE3NzI0NDU2MDAwMDAwMDAsImFkYSJd"
 
 OPERATIONS = [
     Operation(
@@ -169,6 +189,24 @@ OPERATIONS = [
         Answer(200, "The activity.", "Activity", _LIKED),
         query=("user",),
         fails=("not-found", "invalid-input", *_SERVERS),
+    ),
+    Operation(
+        "GET",
+        "/api/activities/{id}/likes",
+        list_likers,
+        "List who likes an activity, newest first",
+        Answer(200, "A page.", "LikerPage", {"items": [{"user": "ada"}], "next": _CURSOR}),
+        query=("limit:rows", "after:cursor"),
+        fails=("not-found", "invalid-input", *_SERVERS),
+    ),
+    Operation(
+        "GET",
+        "/api/users/{user}/likes",
+        list_liked,
+        "List what a user likes, newest first",
+        Answer(200, "A page.", "LikedPage", {"items": [_LIKED], "next": None}),
+        query=("limit:rows", "after:cursor"),
+        fails=("invalid-input", *_SERVERS),
     ),
     Operation(
         "PUT",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -16,10 +16,11 @@ from fencepost.campus.tables import TEXT_MAX, USER_MAX
 from fencepost.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
     from starlette.requests import Request
 
+T = TypeVar("T")
 CAPACITY_MAX = 100_000
 LIMIT_MAX = 100
 LIMIT_DEFAULT = 20
@@ -151,6 +152,18 @@ def user_name(value: object, name: str = "user") -> str:
     except Refused as error:
         raise invalid({name: "is too long once it is written as UTF-8"}) from error
     return value
+
+
+async def at_cursor(page: Awaitable[T]) -> T:
+    """A page of likes, whose cursor is the one thing that its caller did not check.
+
+    Raises:
+        Problem: The cursor is none of that list's (422).
+    """
+    try:
+        return await page
+    except Refused as error:
+        raise invalid({"after": "must be the next that the page before gave"}) from error
 
 
 def _hidden(value: str) -> str:

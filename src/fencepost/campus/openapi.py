@@ -21,16 +21,27 @@ _TEXT: Final = {"type": "string", "minLength": 1, "maxLength": TEXT_MAX}
 _USER: Final = {"type": "string", "minLength": 1, "maxLength": USER_MAX}
 _TIME: Final = {"type": "string", "format": "date-time"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
+_CURSOR: Final = {"type": "string", "minLength": 1}
 _CAPACITY: Final = {"type": "integer", "minimum": 1, "maximum": CAPACITY_MAX}
 
 PARAMETERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "id": ("The activity.", _ID),
-    "user": ("Whose like it is.", _USER),
+    "user": ("Who it is that likes.", _USER),
     "limit": (
         "How many at most.",
         {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
     ),
+    "limit:rows": (
+        "How many at most. The first page may be longer by what has just been liked, and a page"
+        " shorter by what has just been taken back; next alone tells whether it is the last.",
+        {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
+    ),
     "after": ("Where to go on: the next of the page before.", _ID),
+    "after:cursor": (
+        "Where to go on: the next of the page before. Likes that come meanwhile move nothing"
+        " below it.",
+        _CURSOR,
+    ),
 }
 
 
@@ -64,6 +75,18 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         {
             "items": {"type": "array", "items": {"$ref": "#/components/schemas/Activity"}},
             "next": _or_null(_ID, "this is the last page"),
+        }
+    ),
+    "LikedPage": _object(
+        {
+            "items": {"type": "array", "items": {"$ref": "#/components/schemas/Activity"}},
+            "next": _or_null(_CURSOR, "this is the last page"),
+        }
+    ),
+    "LikerPage": _object(
+        {
+            "items": {"type": "array", "items": _object({"user": _USER})},
+            "next": _or_null(_CURSOR, "this is the last page"),
         }
     ),
     "Like": _object(
@@ -170,7 +193,7 @@ def _failures(operation: Operation) -> dict[str, Any]:
 def _parameter(name: str, where: str) -> dict[str, Any]:
     says, schema = PARAMETERS[name]
     return {
-        "name": name,
+        "name": name.partition(":")[0],
         "in": where,
         "required": where == "path",
         "description": says,

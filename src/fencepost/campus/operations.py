@@ -38,7 +38,8 @@ class Operation:
         handler: What serves it.
         summary: One line.
         answer: How it answers on success.
-        query: Names of query parameters, explained in ``openapi.PARAMETERS``.
+        query: Query parameters, explained in ``openapi.PARAMETERS``; what follows a colon tells
+            those apart that share a name.
         body: The name of the body's schema, and an example of it.
         fails: Slugs of the problems it may answer with, besides those that any may.
     """

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from fencepost.campus.settings import Settings
     from fencepost.likes import AsyncLikes, LikeResult, LikeStatus
+    from fencepost.likes import Page as Likers
+    from fencepost.likes.store import Id
 
 HEALTH_LIMIT = 1.0
 # "No such activity" is remembered for so long; an id that is asked for too early becomes one then.
@@ -48,7 +50,7 @@ class Page:
     """Some cards, where the list goes on, and what kept the likes from being known."""
 
     cards: list[Card]
-    next: int | None
+    next: int | str | None
     outage: FencepostError | None = None
 
 
@@ -105,6 +107,30 @@ class Campus:
         action, changed = "like" if liked else "unlike", "yes" if result.changed else "no"
         self.metrics.likes.labels(action, changed).inc()
         return result
+
+    async def likers(self, activity_id: int, after: str | None, limit: int) -> Likers[Id]:
+        """Who likes an activity, the newest first.
+
+        Raises:
+            FencepostError: As ``AsyncLikes.likers``.
+        """
+        if await run_in_threadpool(self.activities.get, activity_id) is None:
+            raise UnknownItem(f"there is no activity {activity_id}")
+        return await self.likes.likers(activity_id, limit, after)
+
+    async def liked(self, user: str, after: str | None, limit: int) -> Page:
+        """What a user likes, the newest first; each card's heart is full.
+
+        Raises:
+            FencepostError: As ``AsyncLikes.liked_by``.
+        """
+        found = await self.likes.liked_by(user, limit, after)
+        ids = [int(each) for each in found.items]
+        known = await self.statuses(ids, user)
+        there = await run_in_threadpool(self.activities.some, ids) if ids else {}
+        cards = [Card(there[each], known[each]) for each in ids if each in there and each in known]
+        # what was taken back since it was found is left out
+        return Page([card for card in cards if card.status and card.status.liked], found.after)
 
     async def measure(self) -> bytes:
         """All figures, those of the journal too if the like server answers."""
@@ -166,7 +192,7 @@ def open_store(engine: Engine) -> SqlLikes:
 
 def open_likes(client: AsyncClient, store: SqlLikes) -> AsyncLikes:
     """The like cache of activities; every process must open it alike."""
-    options = LikeOptions(missing_ttl=MISSING_TTL)
+    options = LikeOptions(missing_ttl=MISSING_TTL, hints=True)
     return client.likes("activities", store=store, options=options)
 
 

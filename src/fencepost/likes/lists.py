@@ -33,6 +33,9 @@ _OVERLAY: Final = (
     2_000  # changes of one item that a page looks at; a flush brings the rest within its delay
 )
 HINT_MS: Final = 60_000
+# What a cursor's time may be: the years 1 to 9999, the same as a column's.
+_EARLIEST_US: Final = -62_135_596_800_000_000
+_LATEST_US: Final = 253_402_300_800_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,14 @@ def read_cursor(text: str | None, limit: int) -> Cursor | None:
         raw = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
         at_us, what = msgspec.json.decode(raw, type=tuple[int, int | str])
     except (ValueError, AttributeError, binascii.Error, msgspec.MsgspecError):
-        raise Refused(f"the cursor {text!r} is none of this list's; begin without one") from None
+        raise _foreign(text) from None
+    if not _EARLIEST_US <= at_us < _LATEST_US:
+        raise _foreign(text)
     return Like(what, at_us)
+
+
+def _foreign(text: str) -> Refused:
+    return Refused(f"the cursor {text!r} is none of this list's; begin without one")
 
 
 def write_cursor(row: Like) -> str:

@@ -136,11 +136,15 @@ class _Statements:
     def _likers(
         self, connection: Connection, item: Id, limit: int, after: Cursor | None
     ) -> list[Like]:
+        if after is not None:
+            self.user_key(after.id)  # it came from a caller
         return self._page(connection, self._like_user, self._like_item == item, limit, after)
 
     def _liked_by(
         self, connection: Connection, user: Id, limit: int, after: Cursor | None
     ) -> list[Like]:
+        if after is not None:
+            self.item_key(after.id)
         return self._page(connection, self._like_item, self._like_user == user, limit, after)
 
     def _page(
