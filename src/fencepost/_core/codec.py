@@ -8,6 +8,7 @@ content is; that is looked at before anything is unpacked, so a few bytes can't 
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -93,6 +94,8 @@ class Codec(Generic[T]):
             msgspec.MsgspecError,
         ) as error:
             raise Refused(f"a {type(value).__name__} can't be stored: {error}") from error
+        if self._letter == "j" and b"null" in packed and _not_finite(msgspec.to_builtins(value)):
+            raise Refused("JSON has no NaN and no infinity, it would be read as None: use msgpack")
         if len(packed) > self.max_bytes:
             raise Refused(f"a value of {len(packed)} bytes is larger than {self.max_bytes}")
         if self._zstd_above is not None and len(packed) > self._zstd_above:
@@ -107,11 +110,15 @@ class Codec(Generic[T]):
         Raises:
             Undecodable: They are none, or of another type, or too large.
         """
-        decode = self._decoders.get(letter.lower())
-        if decode is None:
-            raise Undecodable(f"unknown format {letter!r}")
-        if letter.isupper():
-            packed = self._unpack(packed)
+        if letter == self.plain:  # nearly all
+            decode = self.decode_plain
+        else:
+            known = self._decoders.get(letter.lower())
+            if known is None:
+                raise Undecodable(f"unknown format {letter!r}")
+            decode = known
+            if letter.isupper():
+                packed = self._unpack(packed)
         if len(packed) > self.max_bytes:
             raise Undecodable(f"{len(packed)} bytes are more than {self.max_bytes}")
         try:
@@ -133,6 +140,15 @@ class Codec(Generic[T]):
         except zstd.ZstdError as error:
             raise Undecodable(str(error)) from error
         return unpacked
+
+
+def _not_finite(value: Any) -> bool:
+    """Whether a NaN or an infinity is in it."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_not_finite, value.values()))
+    return isinstance(value, list | tuple) and any(map(_not_finite, value))
 
 
 def _zstandard() -> Any:
