@@ -108,14 +108,25 @@ class Fleet:
         services: How many services.
         flushers: How many flushers.
         items: How many activities there are.
+        careless: Take a guard away from the flushers, for a run that must fail.
     """
 
-    def __init__(self, home: Path, *, services: int = 2, flushers: int = 2, items: int = 6) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        services: int = 2,
+        flushers: int = 2,
+        items: int = 6,
+        careless: bool = False,
+    ) -> None:
         self._stack = contextlib.ExitStack()
         self.server = ServerProcess("valkey", aof="always")
         self.settings = Settings(data=home / "data", url=self.server.unix_url, samples=False)
         self.home = home
+        home.mkdir(exist_ok=True)
         self._count = (services, flushers, items)
+        self._careless = ["careless"] if careless else []
         self.services: list[Worker] = []
         self.flushers: list[Worker] = []
         self.items: list[int] = []
@@ -137,7 +148,7 @@ class Fleet:
         serve = [sys.executable, "-m", "fencepost.cli", "serve", "--port", "0", "--no-flusher"]
         serve += ["--no-samples", "--data", str(settings.data), "--url", self.proxy.url]
         flush = [sys.executable, "-m", "robustness.flusher", str(settings.data)]
-        flush += [str(settings.url), settings.namespace]
+        flush += [str(settings.url), settings.namespace, *self._careless]
         for number in range(services):
             self.services.append(
                 Worker(self.home / f"service{number}.log", serve, r"http://[^:\s]+:(\d+)")

@@ -1,11 +1,13 @@
 """A process that does nothing but flush the likes of a campus: ``python -m robustness.flusher``.
 
-Its arguments are data directory, like server and namespace; SIGTERM ends it.
+Its arguments are data directory, like server and namespace; SIGTERM ends it. A fourth one, ``careless``,
+takes a guard away: an ack then removes whatever the journal holds, newer changes too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import signal
 import sys
@@ -14,19 +16,23 @@ from pathlib import Path
 from fencepost.campus.service import open_client, open_likes, open_store
 from fencepost.campus.settings import Settings
 from fencepost.campus.tables import open_engine
+from support.likes import without
 
 
-async def main(data: str, url: str, namespace: str) -> None:
+async def main(data: str, url: str, namespace: str, careless: str = "") -> None:
     settings = Settings(data=Path(data), url=url, namespace=namespace)
     engine = open_engine(settings)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with (
-        open_client(settings) as client,
-        open_likes(client, open_store(engine)).flusher(drain=0.0),
-    ):
-        print("flushing", flush=True)
-        await stop.wait()
+    async with open_client(settings) as client:
+        likes = open_likes(client, open_store(engine))
+        if careless:
+            exact = "redis.call('HGET', journal, ARGV[i]) == ARGV[i + 1]"
+            scripts = without("ack", exact, "true")
+            likes._shards = [dataclasses.replace(one, scripts=scripts) for one in likes._shards]
+        async with likes.flusher(drain=0.0):
+            print("flushing", flush=True)
+            await stop.wait()
     engine.dispose()
 
 

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,17 +48,17 @@ def suffer(fleet: Fleet, clients: Traffic, planned: Sequence[Storm]) -> None:
             one.fault.strike(fleet)
         # time itself: traffic meets the faults for a while
         time.sleep(max(one.seconds for one in storm))
-        for one in storm:
+        for one in reversed(storm):  # the server first: a service does not start without it
             one.fault.heal(fleet)
         clients.go_on()
         clients.mark("calm")
 
 
-def run(home: Path, seed: int, planned: Sequence[Storm]) -> Judgement:
+def run(home: Path, seed: int, planned: Sequence[Storm], **fleet_options: Any) -> Judgement:
     """A whole run: start, suffer, drain, stop, judge."""
     require("valkey", find_binary("valkey") is not None)
     print(f"seed {seed}; logs in {home}")
-    with Fleet(home) as fleet:
+    with Fleet(home, **fleet_options) as fleet:
         with traffic(fleet, seed) as clients:
             clients.go_on()
             suffer(fleet, clients, planned)

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from robustness.faults import AROUND, FAULTS, EmptyServer, Fault, Planned, plan, storms
+from robustness.faults import (
+    AROUND,
+    FAULTS,
+    EmptyServer,
+    Fault,
+    LockDatabase,
+    Planned,
+    plan,
+    storms,
+)
 from robustness.fleet import Fleet, eventually
 from robustness.model import Mark, Op
 from robustness.test_robustness import run
@@ -125,6 +134,16 @@ def test_a_run_reports_what_was_broken_on_purpose(tmp_path: Path) -> None:
     assert re.search(r"like_count of item \d+ is", told)
     assert "the cache" in told
     assert "audit: rows" in told
+
+
+@pytest.mark.robustness
+def test_a_run_reports_a_guard_that_is_missing(tmp_path: Path) -> None:
+    """An ack that removes whatever is there, newer changes too: users click while a commit waits for
+    the database, and what they were told is never written."""
+    locked = [(Planned(LockDatabase(random.Random(n)), 1.5),) for n in range(5)]
+    told = "\n".join(run(tmp_path, 1, locked, careless=True).wrong)
+    assert re.search("an acknowledged like is not in SQL|an unliked like is in SQL", told), told
+    assert run(tmp_path / "careful", 1, locked).wrong == []
 
 
 # -- the track record
