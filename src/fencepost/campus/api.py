@@ -64,7 +64,7 @@ def _instant(moment: datetime) -> str:
 
 async def create_activity(request: Request) -> Response:
     new = new_activity(await read_json(request))
-    activity = await run_in_threadpool(_campus(request).activities.add, new)
+    activity = await _campus(request).create(new)
     body = as_json(activity, None, None) | {"like_count": 0}
     return JSONResponse(body, 201, headers={"Location": f"/api/activities/{activity.id}"})
 

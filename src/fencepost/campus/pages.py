@@ -211,7 +211,7 @@ async def create(request: Request) -> Response:
     if draft["capacity"].isascii() and draft["capacity"].isdecimal():
         body["capacity"] = int(draft["capacity"][:9])
     try:
-        activity = await run_in_threadpool(visit.campus.activities.add, new_activity(body))
+        activity = await visit.campus.create(new_activity(body))
     except Problem as problem:
         return await _board(visit, status=problem.status, draft=draft, errors=_by_field(problem))
     return _see("created", request=request, anchor=f"activity-{activity.id}")

@@ -12,13 +12,13 @@ import anyio.to_thread
 from starlette.concurrency import run_in_threadpool
 
 from fencepost import AsyncClient
-from fencepost.campus.activities import Activities, Activity
+from fencepost.campus.activities import Activities, Activity, NewActivity
 from fencepost.campus.metrics import Metrics
 from fencepost.campus.problems import log
 from fencepost.campus.samples import samples
 from fencepost.campus.security import Sessions, load_secret
 from fencepost.campus.tables import activities, activities_likes, create_tables, open_engine
-from fencepost.errors import FencepostError, Overloaded, Refused, UnknownItem
+from fencepost.errors import FencepostError, Refused, UnknownItem
 from fencepost.likes import LikeOptions, SqlLikes
 from fencepost.server import start
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fencepost.likes.store import Id
 
 HEALTH_LIMIT = 1.0
-# "No such activity" is remembered for so long; an id that is asked for too early becomes one then.
+# "No such activity" is remembered for so long; a new one is made known at once (``Campus.create``).
 MISSING_TTL = 0.5
 
 
@@ -77,6 +77,16 @@ class Campus:
             known, outage = {}, error
         return Page([Card(each, known.get(each.id)) for each in found], more, outage)
 
+    async def create(self, new: NewActivity) -> Activity:
+        """Make an activity, which can be liked at once, also by who asked for its id before."""
+        activity = await run_in_threadpool(self.activities.add, new)
+        try:
+            await self.likes.invalidate(activity.id)
+        except FencepostError as error:
+            # it is made all the same; that there was none is forgotten after MISSING_TTL
+            log.warning("activity %d could not be made known: %s", activity.id, error)
+        return activity
+
     async def statuses(self, ids: Iterable[int], user: str | None) -> dict[int, LikeStatus]:
         """How these are liked; what is not known is absent.
 
@@ -98,12 +108,7 @@ class Campus:
         Raises:
             FencepostError: As ``AsyncLikes.set``.
         """
-        try:
-            result = await self.likes.set(activity_id, user, liked=liked)
-        except UnknownItem:
-            if await run_in_threadpool(self.activities.get, activity_id) is None:
-                raise
-            raise Overloaded("the activity is brand-new", retry_after=MISSING_TTL) from None
+        result = await self.likes.set(activity_id, user, liked=liked)
         action, changed = "like" if liked else "unlike", "yes" if result.changed else "no"
         self.metrics.likes.labels(action, changed).inc()
         return result
