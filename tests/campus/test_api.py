@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import create_engine, select, update
 from sqlalchemy.exc import OperationalError
 
-from campus.running import BASE, eventually, open_app
+from campus.running import BASE, eventually, in_sql, open_app
 from fencepost.campus.middleware import BODY_MAX
 from fencepost.campus.settings import Settings
 from fencepost.campus.tables import activities, activities_likes
-from fencepost.errors import OutcomeUnknown, Overloaded, Unavailable
+from fencepost.errors import OutcomeUnknown, Overloaded, Refused, Unavailable
 from support.servers import ServerProcess
 
 if TYPE_CHECKING:
@@ -308,6 +308,57 @@ async def test_an_activity_is_made_also_while_the_like_server_is_gone(tmp_path: 
                 return (await api.put(f"/api/activities/{item}/likes/ada")).status_code == 200
 
             await eventually(back)
+
+
+# -- how durable a like is
+
+
+async def test_a_committed_like_is_in_the_database_when_it_is_answered(
+    api: httpx.AsyncClient, settings: Settings
+) -> None:
+    for number, (send, rows) in enumerate(
+        ((api.put, 1), (api.put, 1), (api.delete, 0), (api.delete, 0))
+    ):
+        answer = await send("/api/activities/1/likes/ada?durability=committed")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["changed"] is (number % 2 == 0)
+        assert in_sql(settings.data) == ({1: (1, 1)} if rows else {})
+    many = [api.put(f"/api/activities/2/likes/u{n}?durability=committed") for n in range(20)]
+    assert {answer.status_code for answer in await asyncio.gather(*many)} == {200}
+    assert in_sql(settings.data) == {2: (20, 20)}
+    answer = await api.put("/api/activities/4711/likes/ada?durability=committed")
+    check_problem(answer, 404, "not-found")
+
+
+async def test_a_like_that_is_not_known_to_be_replicated_says_so_and_is_applied(
+    api: httpx.AsyncClient,
+) -> None:
+    like = "/api/activities/1/likes/ada"
+    assert (await api.put(f"{like}?durability=behind")).json()["like_count"] == 1
+    # the server of the tests has no replica
+    problem = check_problem(
+        await api.delete(f"{like}?durability=replicated"), 503, "outcome-unknown"
+    )
+    assert "not known to be replicated" in problem["detail"]
+    assert "safe" in problem["remedy"]
+    assert (await api.get("/api/activities/1?user=ada")).json()["liked"] is False
+
+
+async def test_a_like_that_can_not_be_as_durable_as_was_asked_is_422(
+    api: httpx.AsyncClient,
+) -> None:
+    for value in ("", "Committed", "fsync", "behind,committed"):
+        for send in (api.put, api.delete):
+            answer = await send("/api/activities/1/likes/ada", params={"durability": value})
+            problem = check_problem(answer, 422, "invalid-input")
+            assert [each["field"] for each in problem["errors"]] == ["durability"]
+            for name in ("behind", "replicated", "committed"):
+                assert name in problem["detail"]
+    campus(api).likes = Broken(Refused("no WAITAOF at 10.0.0.1"))
+    answer = await api.put("/api/activities/1/likes/ada?durability=replicated")
+    problem = check_problem(answer, 422, "invalid-input")
+    assert [each["field"] for each in problem["errors"]] == ["durability"]
+    assert "10.0.0.1" not in answer.text
 
 
 # -- who likes what

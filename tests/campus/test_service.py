@@ -71,6 +71,9 @@ def test_two_processes_on_one_data_directory_behave_as_one(serve: Start) -> None
             json={"title": "T", "place": "P", "starts_at": "2026-01-01T00:00Z", "capacity": 1},
         ).json()
         assert first.get(f"/api/activities/{made['id']}").json()["title"] == "T"
+        # on the disk of the server that both share
+        safe = first.put("/api/activities/11/likes/ada", params={"durability": "replicated"})
+        assert safe.json() == {"liked": True, "like_count": 1, "changed": True}
         # a session that one signed is good for the other
         form = Forms(first.get("/").text).forms["/sign-in"]
         first.post("/sign-in", data=form | {"name": "ada"})

@@ -12,6 +12,7 @@ from fencepost.campus.forms import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
     at_cursor,
+    durability,
     new_activity,
     number,
     read_json,
@@ -94,7 +95,8 @@ async def _set_like(request: Request, *, liked: bool) -> Response:
     campus = _campus(request)
     activity_id = number(request.path_params["id"], "id")
     user = user_name(request.path_params["user"])
-    result = await campus.like(activity_id, user, liked=liked)
+    when = durability(request.query_params.get("durability", "behind"))
+    result = await campus.like(activity_id, user, liked=liked, durability=when)
     return JSONResponse(
         {"liked": result.liked, "like_count": result.count, "changed": result.changed}
     )
@@ -214,6 +216,7 @@ OPERATIONS = [
         put_like,
         "Like; repeating it is safe",
         Answer(200, "How it is now.", "Like", {"liked": True, "like_count": 41, "changed": True}),
+        query=("durability",),
         fails=("not-found", "invalid-input", *_SERVERS),
     ),
     Operation(
@@ -222,6 +225,7 @@ OPERATIONS = [
         delete_like,
         "Take a like back; repeating it is safe",
         Answer(200, "How it is now.", "Like", {"liked": False, "like_count": 40, "changed": True}),
+        query=("durability",),
         fails=("not-found", "invalid-input", *_SERVERS),
     ),
     Operation(

@@ -31,7 +31,7 @@ async def likes_of(settings: Settings) -> AsyncIterator[AsyncLikes]:
         store = open_store(engine)
         await run_in_threadpool(create_tables, engine, store.create_tables)
         async with open_client(settings) as client:
-            yield open_likes(client, store)
+            yield open_likes(client, store, embedded=settings.url is None)
     except SQLAlchemyError as error:
         raise Unavailable(f"the database does not answer: {error}") from error
     finally:

@@ -14,6 +14,7 @@ from fencepost.campus.activities import ID_MAX, NewActivity
 from fencepost.campus.problems import Problem, invalid
 from fencepost.campus.tables import TEXT_MAX, USER_MAX
 from fencepost.errors import Refused
+from fencepost.likes.api import DURABILITIES, Durability
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -152,6 +153,18 @@ def user_name(value: object, name: str = "user") -> str:
     except Refused as error:
         raise invalid({name: "is too long once it is written as UTF-8"}) from error
     return value
+
+
+def durability(value: str) -> Durability:
+    """When a like is to be answered.
+
+    Raises:
+        Problem: It is none of the three (422).
+    """
+    for one in DURABILITIES:
+        if value == one:
+            return one
+    raise invalid({"durability": f"must be one of {', '.join(DURABILITIES)}"})
 
 
 async def at_cursor(page: Awaitable[T]) -> T:

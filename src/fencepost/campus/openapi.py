@@ -12,6 +12,7 @@ from fencepost.campus.api import OPERATIONS
 from fencepost.campus.forms import CAPACITY_MAX, LIMIT_DEFAULT, LIMIT_MAX
 from fencepost.campus.problems import KINDS
 from fencepost.campus.tables import TEXT_MAX, USER_MAX
+from fencepost.likes.api import DURABILITIES
 
 if TYPE_CHECKING:
     from fencepost.campus.operations import Operation
@@ -30,6 +31,13 @@ PARAMETERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "limit": (
         "How many at most.",
         {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
+    ),
+    "durability": (
+        "When to answer. behind: when the like server has it. replicated: when its replicas have"
+        " it too, or the disk of the server that campus runs itself. committed: when it is in the"
+        " database. If that is not known in time the answer is outcome-unknown: it may well be"
+        " applied.",
+        {"type": "string", "enum": list(DURABILITIES), "default": DURABILITIES[0]},
     ),
     "limit:rows": (
         "How many at most. The first page may be longer by what has just been liked, and a page"

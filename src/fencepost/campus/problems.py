@@ -137,6 +137,19 @@ def invalid(errors: Mapping[str, str]) -> Problem:
     )
 
 
+def not_durable(durability: str, error: FencepostError) -> Problem:
+    """A like that can't be as durable as was asked, or is not known to be."""
+    # its words may name addresses and tables: they are for the log
+    log.warning("a like is not %s: %s", durability, error)
+    if isinstance(error, Refused):
+        who = "database" if durability == "committed" else "like server"
+        return invalid({"durability": f"{durability} is refused by the {who}; the log says why"})
+    return _later(
+        "outcome-unknown",
+        f"It may well be applied, and is not known to be {durability}; repeating is safe.",
+    )
+
+
 def to_problem(error: BaseException) -> Problem:
     """The problem that an error is told as; logs those that nobody expected."""
     match error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,11 @@ from starlette.concurrency import run_in_threadpool
 from fencepost import AsyncClient
 from fencepost.campus.activities import Activities, Activity, NewActivity
 from fencepost.campus.metrics import Metrics
-from fencepost.campus.problems import log
+from fencepost.campus.problems import log, not_durable
 from fencepost.campus.samples import samples
 from fencepost.campus.security import Sessions, load_secret
 from fencepost.campus.tables import activities, activities_likes, create_tables, open_engine
-from fencepost.errors import FencepostError, Refused, UnknownItem
+from fencepost.errors import FencepostError, OutcomeUnknown, Refused, UnknownItem
 from fencepost.likes import LikeOptions, SqlLikes
 from fencepost.server import start
 
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from fencepost.campus.settings import Settings
     from fencepost.likes import AsyncLikes, LikeResult, LikeStatus
     from fencepost.likes import Page as Likers
+    from fencepost.likes.api import Durability
     from fencepost.likes.store import Id
 
 HEALTH_LIMIT = 1.0
 # "No such activity" is remembered for so long; a new one is made known at once (``Campus.create``).
 MISSING_TTL = 0.5
+DISK_WAIT = 4.0
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,21 @@ class Campus:
         self.metrics.link.set(1)
         return known
 
-    async def like(self, activity_id: int, user: str, *, liked: bool) -> LikeResult:
+    async def like(
+        self, activity_id: int, user: str, *, liked: bool, durability: Durability = "behind"
+    ) -> LikeResult:
         """Set one user's like, and count it.
 
         Raises:
             FencepostError: As ``AsyncLikes.set``.
+            Problem: It can't be as durable as was asked (422), or is not known to be (503).
         """
-        result = await self.likes.set(activity_id, user, liked=liked)
+        try:
+            result = await self.likes.set(activity_id, user, liked=liked, durability=durability)
+        except (OutcomeUnknown, Refused) as error:
+            if durability == "behind":
+                raise
+            raise not_durable(durability, error) from error
         action, changed = "like" if liked else "unlike", "yes" if result.changed else "no"
         self.metrics.likes.labels(action, changed).inc()
         return result
@@ -195,9 +205,12 @@ def open_store(engine: Engine) -> SqlLikes:
     )
 
 
-def open_likes(client: AsyncClient, store: SqlLikes) -> AsyncLikes:
+def open_likes(client: AsyncClient, store: SqlLikes, *, embedded: bool = False) -> AsyncLikes:
     """The like cache of activities; every process must open it alike."""
     options = LikeOptions(missing_ttl=MISSING_TTL, hints=True)
+    if embedded:
+        # it has no replicas: there, replicated is on its disk, which it syncs every second
+        options = replace(options, replicas=0, replicated="aof", replicated_wait=DISK_WAIT)
     return client.likes("activities", store=store, options=options)
 
 
@@ -237,7 +250,7 @@ async def open_campus(settings: Settings) -> AsyncIterator[Campus]:
             settings=settings,
             activities=table,
             client=client,
-            likes=open_likes(client, store),
+            likes=open_likes(client, store, embedded=settings.url is None),
             sessions=Sessions(secret, settings.token),
         )
         campus.metrics.watch(campus.likes.stats)
