@@ -17,6 +17,14 @@ from fencepost.errors import Refused, Unavailable
 
 _READY_WITHIN = 15.0  # seconds; a process starts when the machine lets it
 
+# Becomes the server, and leaves somebody behind who ends it when our end of a pipe is closed: by
+# `close`, or by whatever ends this process.
+_WATCHED = """
+exec 3<&0
+(read -r nothing <&3; kill -9 $$; rm -rf "$0") > /dev/null 2>&1 &
+exec "$@" 0< /dev/null 3<&-
+"""
+
 
 class ScratchServer:
     """A server that may be emptied at any time.
@@ -32,6 +40,7 @@ class ScratchServer:
     def __init__(self, url: str | None = None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._home: Path | None = None
+        self._may_be_emptied = False
         if url is None:
             url = self._start()
         self.url = url
@@ -49,13 +58,14 @@ class ScratchServer:
         binary = find_binary()
         self._home = Path(tempfile.mkdtemp(prefix="fp-", dir="/tmp"))  # socket paths are short
         address = self._home / "s"
+        server = [
+            str(binary),
+            *("--port", "0", "--unixsocket", str(address), "--unixsocketperm", "700"),
+            *("--dir", str(self._home), "--save", "", "--appendonly", "no"),
+        ]
         self._process = subprocess.Popen(  # noqa: S603
-            [
-                str(binary),
-                *("--port", "0", "--unixsocket", str(address), "--unixsocketperm", "700"),
-                *("--dir", str(self._home), "--save", "", "--appendonly", "no"),
-            ],
-            stdin=subprocess.DEVNULL,
+            ["/bin/sh", "-c", _WATCHED, str(self._home), *server],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -66,16 +76,17 @@ class ScratchServer:
         until = time.monotonic() + (_READY_WITHIN if self._process else 0.0)
         while True:
             try:
-                held = run_sync(self.port.run(commands.raw("DBSIZE")))
+                held = run_sync(self.port.run(commands.raw("INFO", "keyspace")))
             except Unavailable:
                 if time.monotonic() > until or (self._process and self._process.poll() is not None):
                     raise
                 time.sleep(0.005)
                 continue
-            if held:
+            if b"keys=" in held:  # in whichever database: FLUSHALL asks for none
                 raise Refused(
-                    f"{self.url} holds {held} keys, an exploration would delete them; give an empty server"
+                    f"{self.url} holds keys, an exploration would delete them; give an empty server"
                 )
+            self._may_be_emptied = True
             return
 
     def empty(self) -> None:
@@ -84,12 +95,13 @@ class ScratchServer:
 
     def close(self) -> None:
         """End what was started; a server that was given is left empty."""
-        if self._process is None:
+        if self._process is None and self._may_be_emptied:
             with contextlib.suppress(Unavailable):
                 self.empty()
         self._client.close()
         if self._process is not None:
-            self._process.kill()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
             self._process.wait()
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
