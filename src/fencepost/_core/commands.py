@@ -19,19 +19,22 @@ def _same(reply: Any) -> Any:
     return reply
 
 
+# Arguments by position where it is hot: by name they cost a third of a call's making.
+
+
 def hmget(key: str, *fields: str, only: str = "") -> Call[list[str | None]]:
     """The values of some fields of a hash, None where there is none."""
-    return Call("hmget", ("HMGET", key, *fields), _texts, (key,), resend=True, only=only)
+    return Call("hmget", ("HMGET", key, *fields), _texts, (key,), None, True, False, only)
 
 
 def get(key: str) -> Call[bytes | None]:
     """The value of a key."""
-    return Call("get", ("GET", key), _same, (key,), resend=True)
+    return Call("get", ("GET", key), _same, (key,), None, True)
 
 
 def get_text(key: str) -> Call[str | None]:
     """The value of a key as text."""
-    return Call("get", ("GET", key), _text_or_none, (key,), resend=True)
+    return Call("get", ("GET", key), _text_or_none, (key,), None, True)
 
 
 def delete(key: str) -> Call[int]:

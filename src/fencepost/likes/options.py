@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from fencepost.errors import Refused
@@ -107,6 +108,7 @@ class LikeOptions:
             )
 
 
+@lru_cache(maxsize=64)
 def milliseconds(seconds: float) -> int:
     """A time as the server counts it, never 0 for what is not 0."""
     return max(1, round(seconds * 1000)) if seconds else 0

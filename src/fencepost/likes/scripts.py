@@ -170,13 +170,12 @@ def read_version(version: str) -> tuple[bool, tuple[int, int]]:
     return state == "1", (int(epoch), int(seq))
 
 
-def _text(word: Any) -> Any:
-    return word.decode() if isinstance(word, bytes) else word
+_READERS: Final = {name.encode(): (kind, 1 + len(fields(kind))) for name, kind in _ANSWERS.items()}
 
 
 def _answer(reply: list[Any]) -> Any:
-    kind = _ANSWERS[reply[0].decode()]
-    return kind(*map(_text, reply[1 : 1 + len(fields(kind))]))
+    kind, end = _READERS[reply[0]]
+    return kind(*[word.decode() if type(word) is bytes else word for word in reply[1:end]])
 
 
 def _claim(reply: list[Any]) -> Any:
