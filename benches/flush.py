@@ -18,7 +18,7 @@ PEER: Final = "a transaction a like"
 SINGLES: Final = 20  # transactions a round: what they cost does not depend on the batch
 
 
-async def _flushes(
+async def flushes(
     path: str, store: SqlLikes, batch: int, spread: bool, scale: Scale
 ) -> tuple[list[float], list[float]]:
     items = batch if spread else 1
@@ -69,7 +69,7 @@ def _one_by_one(store: SqlLikes, number: int) -> float:
 
 def _flush(batch: int, spread: bool, scale: Scale) -> list[Row]:
     with server() as path, database(batch) as store:
-        ours, peer = asyncio.run(_flushes(path, store, batch, spread, scale))
+        ours, peer = asyncio.run(flushes(path, store, batch, spread, scale))
     where = f"{batch} items" if spread else "1 item"
     return [compare(f"flush to SQLite, batch {batch} of {where}", "likes/s", ours, PEER, peer)]
 

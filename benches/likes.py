@@ -54,7 +54,7 @@ def database(items: int) -> Iterator[SqlLikes]:
         engine = create_engine(f"sqlite:///{Path(home) / 'likes.sqlite'}")
         event.listen(engine, "connect", _prepare)
         try:
-            yield _tables(engine, items)
+            yield set_up(engine, items)
         finally:
             engine.dispose()
 
@@ -64,7 +64,8 @@ def _prepare(connection: Any, _record: object) -> None:
         connection.execute(f"PRAGMA {line}")
 
 
-def _tables(engine: Engine, items: int) -> SqlLikes:
+def set_up(engine: Engine, items: int) -> SqlLikes:
+    """The application's tables with so many items, and fencepost's."""
     metadata = MetaData()
     item = Table(
         "item",
