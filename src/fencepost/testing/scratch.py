@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -76,15 +77,16 @@ class ScratchServer:
         until = time.monotonic() + (_READY_WITHIN if self._process else 0.0)
         while True:
             try:
-                held = run_sync(self.port.run(commands.raw("INFO", "keyspace")))
+                told = run_sync(self.port.run(commands.raw("INFO", "keyspace")))
             except Unavailable:
                 if time.monotonic() > until or (self._process and self._process.poll() is not None):
                     raise
                 time.sleep(0.005)
                 continue
-            if b"keys=" in held:  # in whichever database: FLUSHALL asks for none
+            # In whichever database: FLUSHALL asks for none.
+            if held := sum(map(int, re.findall(rb"keys=(\d+)", told))):
                 raise Refused(
-                    f"{self.url} holds keys, an exploration would delete them; give an empty server"
+                    f"{self.url} holds {held} keys, an exploration would delete them; give an empty server"
                 )
             self._may_be_emptied = True
             return
