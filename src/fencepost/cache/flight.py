@@ -239,9 +239,10 @@ class AsyncFlights:
 class _Shared:
     """A load that a thread runs for others."""
 
-    __slots__ = ("abandoned", "ended", "error", "result")
+    __slots__ = ("abandoned", "callers", "ended", "error", "result")
 
     def __init__(self) -> None:
+        self.callers = 0  # those that wait, its own thread not counted
         self.ended = threading.Event()
         self.result: Any = None
         self.error: Exception | None = None
@@ -271,6 +272,8 @@ class SyncFlights:
                 flight = self._by_key.get(key)
                 if flight is None:
                     mine = self._by_key[key] = _Shared()
+                else:
+                    flight.callers += 1
             if flight is None:
                 return await self._fly(key, mine, work)
             if not flight.ended.wait(within):
