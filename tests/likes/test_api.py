@@ -337,13 +337,12 @@ async def test_flusher_outlives_trouble(face: Face, caplog: pytest.LogCaptureFix
     """While the database is locked it tries and waits, tells it once, and goes on by itself."""
     item = add_item(face.engine, 1)
     await face.like(item, "u1")
-    with caplog.at_level(logging.WARNING, "fencepost.likes"):
-        with contextlib.ExitStack() as lock:
-            lock.enter_context(locked(face))  # before the flusher begins, or it may be done already
-            async with face.flusher() as stats:
-                await until(lambda: stats.failures >= 2)
-                lock.close()
-                await until(lambda: rows_of(face.engine, item) == {"u1"})
+    with caplog.at_level(logging.WARNING, "fencepost.likes"), contextlib.ExitStack() as lock:
+        lock.enter_context(locked(face))  # before the flusher begins, or it may be done already
+        async with face.flusher() as stats:
+            await until(lambda: stats.failures >= 2)
+            lock.close()
+            await until(lambda: rows_of(face.engine, item) == {"u1"})
     told = [one for one in caplog.records if "will be tried again" in one.message]
     assert len(told) == 1
     assert "locked" in stats.last_failure
