@@ -504,6 +504,57 @@ def test_sessions_killed_at_random_lose_and_double_nothing(
     crowd.holds(engine)
 
 
+def test_who_was_told_committed_is_in_sql_whatever_was_killed(
+    server_url: str, namespace: str, postgres: PostgresProcess, engine: Engine
+) -> None:
+    over = threading.Event()
+    killed: list[Any] = []
+
+    def kill() -> None:
+        while not over.is_set():
+            killed.extend(
+                postgres.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    f"WHERE datname = '{engine.url.database}' AND xact_start IS NOT NULL "
+                    "ORDER BY random() LIMIT 1"
+                )
+            )
+
+    with Client.from_url(server_url, namespace=namespace) as client:
+        add_item(engine, 1)
+        options = LikeOptions(shards=1, flush_delay=3600)
+        likes = client.likes("x", store=SqlLikes(engine, **TABLES), options=options)
+        likes.status(1)
+        told: list[str] = []
+        unknown: list[str] = []
+
+        def caller(number: int) -> None:
+            for turn in range(12):
+                user = f"u{number}-{turn}"
+                try:
+                    likes.like(1, user, durability="committed")
+                except OutcomeUnknown:
+                    unknown.append(user)
+                else:
+                    told.append(user)
+
+        with ThreadPoolExecutor(9) as pool:
+            killing = pool.submit(kill)
+            for done in [pool.submit(caller, number) for number in range(8)]:
+                done.result()
+            over.set()
+            killing.result()
+        assert killed
+        assert told
+        assert set(told) <= rows_of(engine, 1), "nothing was flushed but for those who waited"
+        for _ in range(5):
+            with contextlib.suppress(Unavailable, OutcomeUnknown):
+                if likes.drain(30.0) == 0:
+                    break
+        assert rows_of(engine, 1) == {*told, *unknown}
+        assert not drifted(engine)
+
+
 def test_a_database_killed_in_the_middle_of_flushes_goes_on_where_it_was(
     server_url: str, namespace: str
 ) -> None:
