@@ -11,9 +11,7 @@ so nothing is ever emptied between them.
 from __future__ import annotations
 
 import asyncio
-import gc
 import secrets
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -62,12 +60,8 @@ def fencepost_client(
     # loop that uses it, and is closed from a loop of its own.
     client = AsyncClient.from_url(fencepost_server.url, namespace=fencepost_namespace)
     yield client
-    # A transport whose loop was closed under it is a circle: collected here and now, it is not
-    # complained of in some later test.
-    with warnings.catch_warnings(), ThreadPoolExecutor(1) as thread:
-        warnings.simplefilter("ignore", ResourceWarning)
+    with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, client.aclose()).result()
-        gc.collect()
 
 
 @pytest.fixture
