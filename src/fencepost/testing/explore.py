@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from fencepost.testing.engine import Engine
 from fencepost.testing.graph import Graph
+from fencepost.testing.minimise import minimise
 from fencepost.testing.play import PlayError
+from fencepost.testing.reexecute import Reexecution
 from fencepost.testing.report import Finding, Report
 from fencepost.testing.sandbox import Sandbox
 from fencepost.testing.scenario import Scenario
@@ -26,7 +28,7 @@ class Replayed:
     Args:
         told: The words that were taken.
         wrong: What is wrong there; '' if nothing is.
-        view: Server and results there. The scenario's cells are left as they are there.
+        view: Server and results there.
     """
 
     told: str
@@ -36,12 +38,21 @@ class Replayed:
 
 @contextlib.contextmanager
 def _engine(scenario: Scenario, server: ScratchServer | str | None) -> Iterator[Engine]:
-    with contextlib.ExitStack() as stack:
-        if not isinstance(server, ScratchServer):
-            server = stack.enter_context(ScratchServer(server))
-        engine = Engine(scenario, Sandbox(server.port))
-        stack.callback(engine.close)
-        yield engine
+    with _scratch(server) as own:
+        engine = Engine(scenario, Sandbox(own.port))
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
+@contextlib.contextmanager
+def _scratch(server: ScratchServer | str | None) -> Iterator[ScratchServer]:
+    if isinstance(server, ScratchServer):
+        yield server
+        return
+    with ScratchServer(server) as own:
+        yield own
 
 
 def explore(
@@ -88,7 +99,7 @@ def _walk_on(graph: Graph, report: Report, walks: int, seed: int) -> Report:
         done += 1
         words, message = graph.walk(dice)
         if message:
-            words = graph.minimise(words)
+            words = minimise(words, lambda some: graph.follow(some, strict=False)[:2])
             told, message, node = graph.follow(words, strict=True)
             finding = Finding(
                 message, " ".join(told), graph.engine.view(node[0], node[1], node[4:])
@@ -106,7 +117,11 @@ def _walk_on(graph: Graph, report: Report, walks: int, seed: int) -> Report:
 
 
 def replay(
-    scenario: Scenario, schedule: str, *, server: ScratchServer | str | None = None
+    scenario: Scenario,
+    schedule: str,
+    *,
+    server: ScratchServer | str | None = None,
+    live: bool = False,
 ) -> Replayed:
     """Run one schedule, as a report prints it; ``actor.*`` runs an actor to its end.
 
@@ -114,16 +129,22 @@ def replay(
         scenario: Whose.
         schedule: Words, each ``actor.step``; see ``Play`` for faults.
         server: See ``explore``.
+        live: From scratch and unwrapped, as ``reexecute`` does; there is no ``actor.*`` then.
 
     Raises:
         PlayError: A word is not what could be next.
     """
+    words = schedule.split()
+    if live:
+        with _scratch(server) as own:
+            search = Reexecution(scenario, own, limit=1)
+            told, wrong, view = search.follow(words, strict=True)
+            search.put_cells()
+        return Replayed(" ".join(told), wrong, view)
     with _engine(scenario, server) as engine:
         graph = Graph(engine, limit=0)
         try:
-            told, wrong, node = graph.follow(schedule.split(), strict=True)
+            told, wrong, node = graph.follow(words, strict=True)
         except ValueError as error:
             raise PlayError(str(error)) from None
-        view = engine.view(node[0], node[1], node[4:])
-        view = dataclasses.replace(view)
-        return Replayed(" ".join(told), wrong, view)
+        return Replayed(" ".join(told), wrong, engine.view(node[0], node[1], node[4:]))

@@ -201,21 +201,6 @@ class Graph:
             node = after
         return told, self.judge(node, bool(self.successors(node))), node
 
-    def minimise(self, words: list[str]) -> list[str]:
-        """A schedule that still finds something and from which no word can be left out."""
-        size = max(1, len(words) // 2)
-        while True:
-            at, shorter = 0, False
-            while at < len(words):
-                told, message, _ = self.follow(words[:at] + words[at + size :], strict=False)
-                if message and len(told) < len(words):
-                    words, shorter = told, True
-                else:
-                    at += size
-            if size == 1 and not shorter:
-                return words
-            size = max(1, size // 2)
-
 
 def _plain(word: str, name: str) -> bool:
     return word.startswith(f"{name}.") and "!" not in word and not word.endswith(".crash")

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fencepost.testing.live import Option, Run
+from fencepost.testing.minimise import minimise
 from fencepost.testing.play import PlayError
 from fencepost.testing.report import Finding, Report
 from fencepost.testing.sandbox import Sandbox
 from fencepost.testing.scenario import Scenario
 from fencepost.testing.scratch import ScratchServer
+from fencepost.testing.world import View
 
 
 @dataclass(slots=True)
@@ -88,6 +90,8 @@ class Reexecution:
                         filter(None, (bounded, f"at most {self.limit:,} schedules"))
                     )
                     break
+            if finding is not None:
+                finding = self._shorten(finding)
         finally:
             self.put_cells()
         return Report(
@@ -193,24 +197,40 @@ class Reexecution:
             return f"deadlock: nobody can go on, {run.waiting()}"
         return ""
 
-    def follow(self, words: list[str]) -> tuple[str, Run]:
-        """Run one schedule; what is wrong with it, and the run where it ends."""
-        run = self._begin()
-        for word in words:
-            if message := self._judge(run, True):
-                return message, run
-            _take(run, word)
-        return self._judge(run, bool(run.options())), run
+    def follow(self, words: list[str], strict: bool) -> tuple[list[str], str, View]:
+        """Run one schedule: the words that were taken, what is wrong where it ends, and that state.
 
+        Args:
+            words: The schedule.
+            strict: A word that does not fit raises; else it is left out.
 
-def _take(run: Run, word: str) -> None:
-    options = run.options()
-    for option in options:
-        if option.word == word:
-            run.take(option)
-            return
-    could = ", ".join(option.word for option in options) or "nothing"
-    raise PlayError(f"{word} does not fit: {could} could be next")
+        Raises:
+            PlayError: A word does not fit.
+        """
+        run, told = self._begin(), list[str]()
+        try:
+            for word in words:
+                options = {option.word: option for option in run.options()}
+                if message := self._judge(run, bool(options)):
+                    return told, message, run.view()
+                option = options.get(word)
+                if option is not None:
+                    run.take(option)
+                    told.append(word)
+                elif strict:
+                    could = ", ".join(options) or "nothing"
+                    raise PlayError(f"{word} does not fit: {could} could be next")
+            message, view = self._judge(run, bool(run.options())), run.view()
+            if not message and run.ended:
+                message = run.heal()
+            return told, message, view
+        finally:
+            run.close()
+
+    def _shorten(self, finding: Finding) -> Finding:
+        words = minimise(finding.schedule.split(), lambda some: self.follow(some, strict=False)[:2])
+        told, message, view = self.follow(words, strict=True)
+        return Finding(message, " ".join(told), view)
 
 
 def reexecute(
