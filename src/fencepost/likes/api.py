@@ -20,10 +20,11 @@ from fencepost.likes import audit, durable, lists, lives, protocol
 from fencepost.likes.audit import Difference
 from fencepost.likes.durable import Fate, Verdict, Wanted
 from fencepost.likes.flusher import FlushStats, drain_all, flush_forever
+from fencepost.likes.ledger import Knowledge, Ledger, report_lost
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.pressure import Level, Pressure, look, score_of
-from fencepost.likes.protocol import Known, LikeResult, LikeStatus, Shard, dirty_items
+from fencepost.likes.protocol import LikeResult, LikeStatus, Shard, dirty_items
 from fencepost.likes.store import Id, LikeStore, Place, Poisoned
 from fencepost.wire.barrier import Copies
 
@@ -81,13 +82,19 @@ class _Likes:
             )
             for number in range(count)
         ]
-        self._known: list[Known | None] = [None] * count
+        self._known = Knowledge(count, self._reopened)
+        self._ledger = Ledger(count)
+        self._reports: set[Any] = set()
         self._flushing = FlushStats()
         self._sets = self._changes = self._groups = 0
         self._pressure = Pressure(self.options, count)
         self._copies = Copies(
             self.options.replicas, self.options.replicated, self.options.replicated_wait
         )
+
+    def _reopened(self, number: int) -> None:
+        """A shard was opened at a new epoch: what was told and is lost shall be reported."""
+        raise NotImplementedError
 
     def _find(self, item: Any) -> tuple[str, int]:
         key = self._store.item_key(item)
@@ -96,7 +103,12 @@ class _Likes:
     def stats(self) -> dict[str, Any]:
         """Counters of this process since it began: sets, changes, flush passes, rows, failures."""
         flat = asdict(self._flushing)
-        mine = {"sets": self._sets, "changes": self._changes, "groups": self._groups}
+        mine = {
+            "sets": self._sets,
+            "changes": self._changes,
+            "groups": self._groups,
+            "lost": self._ledger.lost,
+        }
         pressure = {
             "dirty": self._pressure.dirty,
             "oldest": self._pressure.oldest,
@@ -135,7 +147,9 @@ class _Likes:
         if self.options.hints and result.changed and liked:
             await io.all(lists.hint(self._hint(who), key, time.time()))
         self._sets += 1
-        self._changes += result.changed
+        if result.changed:
+            self._changes += 1
+            self._ledger.note(number, key, who, result.version)
         await self._look(io)
         return result
 
@@ -398,6 +412,11 @@ class AsyncLikes(_Likes):
         """``set(item, user, liked=False)``."""
         return await self._set(self._io, item, user, False, durability)
 
+    def _reopened(self, number: int) -> None:
+        task = self._io.spawn(report_lost(self._io, self._shards[number], self._ledger))
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+
     async def _can_replicate(self) -> None:
         await self._client.barrier(self._copies).ready()
 
@@ -577,6 +596,9 @@ class Likes(_Likes):
 
     def _commit_now(self, number: int, wanted: Sequence[Wanted]) -> Sequence[Verdict]:
         return run_sync(self._commit_group(self._io, number, wanted))
+
+    def _reopened(self, number: int) -> None:
+        self._io.spawn(report_lost(self._io, self._shards[number], self._ledger))
 
     async def _can_replicate(self) -> None:
         self._client.barrier(self._copies).ready()
