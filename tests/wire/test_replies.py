@@ -16,6 +16,7 @@ from fencepost.wire import single
 from fencepost.wire.lane import Lane
 from fencepost.wire.link import Link
 from support.loops import on_both_loops
+from support.scripted import ScriptedServer, bulk
 from support.until import until
 
 if TYPE_CHECKING:
@@ -144,6 +145,22 @@ async def test_cancelled_batch_that_keeps_its_requests_is_reported(
 
     monkeypatch.setattr(Link, "send", kept)
     assert any("never retrieved" in one for one in await cancel_a_batch(proxy, namespace))
+
+
+async def test_read_behind_a_refusal_is_not_answered_by_the_replica() -> None:
+    """SET, then GET on one connection: the SET shows a demoted server, so the GET asks again."""
+    with ScriptedServer(
+        SET=["-READONLY You can't write against a read only replica.", "+OK"],
+        GET=lambda _: bulk("old" if scripted.connections == 1 else "new"),
+        PING="+PONG",
+    ) as scripted:
+        async with AsyncClient.from_url(scripted.url, budget=20) as client:
+            await client.command("PING")
+            port = client.port
+            _, got = await asyncio.gather(
+                port.run(commands.raw("SET", "k", "v")), port.run(commands.get("k"))
+            )
+            assert got == b"new"
 
 
 # -- bounds

@@ -67,28 +67,6 @@ async def test_demotion_under_load_loses_no_acknowledged_write(
     assert await face.command("GET", "n") == b"%d" % acked
 
 
-async def test_read_behind_a_refusal_is_not_answered_by_the_replica(
-    open_face: Callable[..., Face],
-) -> None:
-    """SET, then GET on one connection: the SET shows a demoted server, so the GET asks again."""
-    with ScriptedServer(
-        SET=["-READONLY You can't write against a read only replica.", "+OK"],
-        GET=lambda _: bulk("old" if scripted.connections == 1 else "new"),
-        PING="+PONG",
-    ) as scripted:
-        face = open_face(scripted.url, budget=20)
-        if face.kind == "threads":
-            pytest.skip("a thread has one request on its socket")
-        from fencepost._core import commands
-
-        await face.command("PING")
-        calls = face.client.port
-        _, got = await asyncio.gather(
-            calls.run(commands.raw("SET", "k", "v")), calls.run(commands.get("k"))
-        )
-        assert got == b"new"
-
-
 # -- loading
 
 
