@@ -51,12 +51,13 @@ async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
 
 
 class Forms(HTMLParser):
-    """The forms of a page by their action: their fields, and their buttons' attributes."""
+    """The forms of a page by their action: their fields, their buttons' attributes; and its links."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.forms: dict[str, dict[str, str]] = {}
         self.buttons: dict[str, dict[str, str | None]] = {}
+        self.links: list[str] = []
         self._action = ""
         self.feed(page)
 
@@ -67,6 +68,8 @@ class Forms(HTMLParser):
             self.forms[self._action] = {}
         elif tag == "input" and given.get("name"):
             self.forms[self._action][given["name"] or ""] = given.get("value") or ""
+        elif tag == "a":
+            self.links.append(given["href"] or "")
         elif tag == "button":
             self.buttons[self._action] = given
 

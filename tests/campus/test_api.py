@@ -222,6 +222,118 @@ async def test_what_is_not_there_is_404_and_a_wrong_method_names_the_right_ones(
     assert set(wrong.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
 
 
+async def test_a_deleted_activity_is_gone_everywhere_with_its_likes(
+    api: httpx.AsyncClient, settings: Settings
+) -> None:
+    item = await make(api)
+    like = f"/api/activities/{item}/likes/"
+    for user in ("ada", "bob"):
+        await api.put(like + user)
+    await flushed(api)
+    await api.put(like + "eve")  # may still wait in the journal
+    answer = await api.delete(f"/api/activities/{item}")
+    assert (answer.status_code, answer.content) == (204, b"")
+    check_problem(await api.get(f"/api/activities/{item}"), 404, "not-found")
+    check_problem(await api.put(like + "ada"), 404, "not-found")
+    check_problem(await api.delete(like + "ada"), 404, "not-found")
+    check_problem(await api.get(like.rstrip("/")), 404, "not-found")
+    check_problem(await api.delete(f"/api/activities/{item}"), 404, "not-found")
+    assert item not in [each["id"] for page in await pages(api, "/api/activities") for each in page]
+    for user in ("ada", "bob", "eve"):
+        assert (await api.get(f"/api/users/{user}/likes")).json()["items"] == []
+    await flushed(api)
+    assert in_sql(settings.data) == {}
+    assert await make(api) == item + 1
+
+
+async def test_what_waits_in_the_journal_is_dropped_with_its_activity(settings: Settings) -> None:
+    async with open_app(replace(settings, flusher=False)) as api:
+        for user in ("ada", "bob"):
+            await api.put(f"/api/activities/5/likes/{user}")
+        await api.put("/api/activities/6/likes/ada")
+        assert (await campus(api).likes.backlog()).items == 2
+        assert (await api.delete("/api/activities/5")).status_code == 204
+        assert (await campus(api).likes.backlog()).items == 1
+        liked = (await api.get("/api/users/ada/likes")).json()["items"]
+        assert [each["id"] for each in liked] == [6]
+        await flushed(api)
+        assert (await campus(api).likes.audit()).differences == ()
+    assert in_sql(settings.data) == {6: (1, 1)}
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+async def test_likes_that_come_while_an_activity_is_deleted_are_404_from_then_on(
+    settings: Settings, database: str, request: pytest.FixtureRequest
+) -> None:
+    if database == "postgresql":
+        settings = replace(settings, database=request.getfixturevalue("postgres_url"))
+    async with open_app(settings) as one, open_app(settings) as two:
+        for item in (3, 4, 5):
+            counts: dict[int, int] = {}
+
+            async def click(
+                api: httpx.AsyncClient, user: str, item: int, n: dict[int, int]
+            ) -> None:
+                gone = False
+                while not gone:
+                    for send in (api.put, api.delete):
+                        answer = await send(f"/api/activities/{item}/likes/{user}")
+                        assert answer.status_code == 404 if gone else True, answer.text
+                        gone = answer.status_code == 404
+                        assert gone or answer.status_code == 200, answer.text
+                        n[answer.status_code] = n.get(answer.status_code, 0) + 1
+
+            clicks = [
+                asyncio.create_task(click(api, f"u{number}", item, counts))
+                for number, api in enumerate((one, two) * 4)
+            ]
+            while counts.get(200, 0) < 40:
+                await one.get("/healthz")
+            answers = await asyncio.gather(
+                *(api.delete(f"/api/activities/{item}") for api in (one, two))
+            )
+            assert {answer.status_code for answer in answers} <= {204, 404}
+            assert 204 in [answer.status_code for answer in answers]
+            await asyncio.gather(*clicks)
+            check_problem(await two.get(f"/api/activities/{item}"), 404, "not-found")
+        await flushed(one)
+        report = await campus(two).likes.audit()
+        assert report.differences == ()
+        found = (await one.get("/api/activities", params={"limit": 100})).json()["items"]
+        assert {each["id"] for each in found} == set(range(1, 13)) - {3, 4, 5}
+        assert {each["like_count"] for each in found} == {0}
+
+
+async def test_a_deletion_that_was_cut_off_is_finished_by_the_next(
+    api: httpx.AsyncClient, settings: Settings
+) -> None:
+    await api.put("/api/activities/5/likes/ada")
+    await flushed(api)
+    real = campus(api).likes
+    removed = campus(api).activities.remove(5)  # all that was done of the first
+    assert removed
+    assert (await api.put("/api/activities/5/likes/bob")).status_code == 200  # from the cache
+    check_problem(await api.delete("/api/activities/5"), 404, "not-found")
+    await flushed(api)
+    check_problem(await api.put("/api/activities/5/likes/bob"), 404, "not-found")
+    assert in_sql(settings.data) == {}
+    campus(api).likes = Broken(Unavailable("gone"))
+    check_problem(await api.delete("/api/activities/6"), 503, "unavailable")
+    campus(api).likes = real
+    assert (await api.delete("/api/activities/6")).status_code == 204
+
+
+async def test_only_an_activity_that_exists_can_be_deleted(api: httpx.AsyncClient) -> None:
+    coming = await make(api) + 1
+    check_problem(await api.delete(f"/api/activities/{coming}"), 404, "not-found")
+    check_problem(await api.delete("/api/activities/none"), 422, "invalid-input")
+    cross = {"Sec-Fetch-Site": "cross-site"}
+    check_problem(await api.delete("/api/activities/1", headers=cross), 403, "forbidden")
+    assert (await api.get("/api/activities/1")).status_code == 200
+    assert await make(api) == coming
+    assert (await api.put(f"/api/activities/{coming}/likes/ada")).status_code == 200
+
+
 # -- likes
 
 

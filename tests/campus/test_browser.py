@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 ROUNDS = 25
+ROUNDS_WITHOUT_SCRIPT = 5  # nothing there is asynchronous: each round is the same four requests
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
     "--no-sandbox",
@@ -41,7 +42,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     require("browser", CHROMIUM is not None)
     with sync_playwright() as playwright:
@@ -133,14 +134,18 @@ def in_api(service: Serve, item: int, user: str) -> tuple[bool, int]:
     return shown["liked"], shown["like_count"]
 
 
-@pytest.mark.parametrize("script", [True, False], ids=["script", "no-script"])
+@pytest.mark.parametrize(
+    ("script", "rounds"),
+    [(True, ROUNDS), (False, ROUNDS_WITHOUT_SCRIPT)],
+    ids=["script", "no-script"],
+)
 def test_the_last_like_taken_back_stays_taken_back_over_reloads(
-    visit: Callable[..., Any], item: int, service: Serve, script: bool
+    visit: Callable[..., Any], item: int, service: Serve, script: bool, rounds: int
 ) -> None:
     with visit(java_script_enabled=script) as visitor:
         visitor.sign_in(f"ada {script}")
         visitor.sees(item, False, "0")
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             visitor.heart(item).click()
             visitor.sees(item, True, "1")
             visitor.page.reload()
@@ -265,21 +270,71 @@ def test_an_activity_can_be_added_in_the_browser(visit: Callable[..., Any]) -> N
         expect(page.get_by_role("heading", name="<i>Soup</i> & song")).to_be_visible()
 
 
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no-script"])
+def test_an_activity_is_deleted_after_a_question_and_leaves_every_open_page(
+    visit: Callable[..., Any], item: int, service: Serve, script: bool
+) -> None:
+    with visit(java_script_enabled=script) as visitor, visit() as other, service.client() as client:
+        client.put(f"/api/activities/{item}/likes/ada")
+        for each in (visitor, other):
+            each.sign_in("ada")
+            each.sees(item, True, "1")
+        page = visitor.page
+        page.locator(f"#activity-{item} .bin").click()
+        expect(page.get_by_role("heading", name="Delete this activity?")).to_be_visible()
+        page.get_by_role("link", name="Keep it").click()
+        visitor.sees(item, True, "1")
+        page.locator(f"#activity-{item} .bin").click()
+        page.get_by_role("button", name="Delete it").click()
+        expect(page.get_by_text("The activity is gone")).to_be_visible()
+        expect(visitor.heart(item)).to_have_count(0)
+        expect(other.heart(item)).to_have_count(0)
+        assert client.get(f"/api/activities/{item}").status_code == 404
+
+
+def test_my_likes_shows_what_was_liked_and_more_of_it(
+    visit: Callable[..., Any], service: Serve
+) -> None:
+    with visit() as visitor, service.client() as client:
+        items = [make(service, f"Walk {number}") for number in range(13)]
+        for item in items:
+            client.put(f"/api/activities/{item}/likes/grace?durability=committed")
+        page = visitor.page
+        visitor.sign_in("grace")
+        page.get_by_role("link", name="My likes").click()
+        expect(page.get_by_role("heading", name="My likes")).to_be_visible()
+        expect(page.locator(".card")).to_have_count(10)
+        page.get_by_text("Load more").click()
+        expect(page.locator(".card")).to_have_count(13)
+        shown = page.locator(".card").evaluate_all("all => all.map(each => each.id)")
+        assert shown == [f"activity-{item}" for item in reversed(items)]
+        visitor.heart(items[0]).click()
+        visitor.sees(items[0], False, "0")  # it stays, for who clicked by mistake
+        page.reload()
+        expect(visitor.heart(items[-1])).to_have_attribute("aria-pressed", "true")
+        page.get_by_text("Load more").click()
+        expect(page.locator(".card")).to_have_count(12)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_it_all_without_scrolling_sideways(
     visit: Callable[..., Any], service: Serve, scheme: str
 ) -> None:
-    make(service, "W" * 200)
+    item = make(service, "W" * 200)
     make(service, "Ein sehr langer Titel mit vielen Wörtern " * 4)
     with visit(viewport=PHONE, color_scheme=scheme, has_touch=True) as visitor:
         visitor.page.goto(visitor.service.url)
         assert overflow(visitor.page) == 0
         visitor.sign_in("W" * 64)
-        assert overflow(visitor.page) == 0
-        targets = visitor.page.locator("button:visible, a:visible, input:visible")
-        for box in targets.evaluate_all("all => all.map(each => each.getBoundingClientRect())"):
-            assert box["height"] >= 44
-            assert box["width"] >= 44
+        visitor.heart(item).click()
+        visitor.sees(item, True, "1")
+        for path in ("/", "/likes", f"/activities/{item}/delete"):
+            visitor.page.goto(visitor.service.url + path)
+            assert overflow(visitor.page) == 0
+            targets = visitor.page.locator("button:visible, a:visible, input:visible")
+            for box in targets.evaluate_all("all => all.map(each => each.getBoundingClientRect())"):
+                assert box["height"] >= 44
+                assert box["width"] >= 44
 
 
 def overflow(page: Page) -> int:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from campus.running import BASE, Forms, heart, open_app
-from campus.test_api import Broken, campus
+from campus.test_api import Broken, campus, flushed
 from fencepost.campus.html import STATIC
 from fencepost.errors import OutcomeUnknown, Unavailable
 from support.servers import ServerProcess
@@ -159,6 +159,113 @@ async def test_text_from_people_is_text(page: httpx.AsyncClient) -> None:
     assert "<img" not in again
 
 
+# -- what I like
+
+
+async def test_my_likes_lists_what_the_visitor_likes_and_nobody_else(
+    page: httpx.AsyncClient,
+) -> None:
+    out = (await page.get("/likes")).text
+    assert "/likes" not in Forms(out).links
+    form = Forms(out).forms["/sign-in"]
+    assert form["from"] == "likes"
+    empty = await page.post("/sign-in", data=form | {"name": "ada"})
+    assert empty.url.path == "/likes"  # back where the visitor was
+    assert "No hearts yet" in empty.text
+    for item in (3, 12, 7):
+        await submit(page, f"/activities/{item}/like")
+    await page.put("/api/activities/5/likes/bob")
+    await flushed(page)
+    assert "/likes" in Forms((await page.get("/")).text).links
+    mine = (await page.get("/likes")).text
+    assert re.findall(r'id="activity-(\d+)"', mine) == ["7", "12", "3"]
+    assert heart(mine, 7) == ("true", 1)
+    form = Forms(mine).forms["/activities/12/like"]
+    assert (form["liked"], form["from"]) == ("0", "likes")
+    less = await page.post("/activities/12/like", data=form)
+    assert less.url.path == "/likes"
+    assert re.findall(r'id="activity-(\d+)"', less.text) == ["7", "3"]
+
+
+async def test_load_more_leads_through_all_that_the_visitor_likes(page: httpx.AsyncClient) -> None:
+    await sign_in(page, "ada")
+    for item in range(12, 0, -1):
+        await page.put(f"/api/activities/{item}/likes/ada")
+        await flushed(page)
+    first = (await page.get("/likes")).text
+    found = re.search(
+        r'href="(/likes\?after=[^"]+)"[^>]* hx-get="(/likes/more\?after=[^"]+)"', first
+    )
+    assert found
+    second = (await page.get(found[1])).text
+    ids = [int(each) for each in re.findall(r'id="activity-(\d+)"', first + second)]
+    assert ids == list(range(1, 13))
+    assert "Load more" not in second
+    more = (await page.get(found[2], headers=HTMX)).text
+    assert "<html" not in more
+    assert set(Forms(more).forms) == {"/activities/11/like", "/activities/12/like"}
+    form = Forms(second).forms["/activities/11/like"]
+    less = await page.post("/activities/11/like", data=form)
+    assert str(less.url).startswith(f"{BASE}{found[1]}")  # back on the page that was left
+    assert re.findall(r'id="activity-(\d+)"', less.text) == ["12"]
+    wrong = await page.get("/likes?after=nonsense")
+    assert wrong.status_code == 422
+
+
+# -- deleting
+
+
+async def test_an_activity_is_deleted_after_a_question_with_forms_alone(
+    page: httpx.AsyncClient,
+) -> None:
+    await page.put("/api/activities/12/likes/bob")
+    assert not [link for link in Forms((await page.get("/")).text).links if "delete" in link]
+    await sign_in(page)
+    assert "/activities/12/delete" in Forms((await page.get("/")).text).links
+    asked = await page.get("/activities/12/delete")
+    assert "Metropolis" in asked.text
+    assert "does its one like" in asked.text
+    assert "/#activity-12" in Forms(asked.text).links
+    assert await likes_of(page, 12) == 1  # asking did nothing
+    form = Forms(asked.text).forms["/activities/12/delete"]
+    assert (await page.post("/activities/12/delete", data=form | {"csrf": "x"})).status_code == 403
+    assert await likes_of(page, 12) == 1
+    for _ in range(2):  # twice is as good as once
+        gone = await page.post("/activities/12/delete", data=form)
+        assert gone.status_code == 200
+        assert gone.url.path == "/"
+        assert "The activity is gone" in gone.text
+        assert 'id="activity-12"' not in gone.text
+    assert (await page.get("/activities/12/delete")).status_code == 404
+    assert (await page.get("/api/activities/12")).status_code == 404
+
+
+async def test_deleting_leads_back_to_the_list_where_it_began(page: httpx.AsyncClient) -> None:
+    await sign_in(page)
+    for item in (5, 12):
+        await page.put(f"/api/activities/{item}/likes/ada")
+    found = [each for each in Forms((await page.get("/likes")).text).links if "delete" in each]
+    assert set(found) == {f"/activities/{item}/delete?from=likes" for item in (5, 12)}
+    asked = await page.get("/activities/5/delete?from=likes")
+    assert "/likes#activity-5" in Forms(asked.text).links
+    gone = await page.post(
+        "/activities/5/delete", data=Forms(asked.text).forms["/activities/5/delete"]
+    )
+    assert gone.url.path == "/likes"
+    assert re.findall(r'id="activity-(\d+)"', gone.text) == ["12"]
+    below = (await page.get("/activities/1/delete?after=3")).text
+    assert "/?after=3#activity-1" in Forms(below).links
+
+
+async def test_a_visitor_without_a_name_deletes_nothing(page: httpx.AsyncClient) -> None:
+    shown = await page.get("/activities/12/delete")
+    assert shown.url.fragment == "sign-in"
+    csrf = Forms(shown.text).forms["/sign-in"]["csrf"]
+    answer = await page.post("/activities/12/delete", data={"csrf": csrf})
+    assert "Choose a name first" in answer.text
+    assert 'id="activity-12"' in answer.text
+
+
 # -- in place, as the script asks
 
 
@@ -181,6 +288,20 @@ async def test_the_pulse_brings_only_hearts_that_have_changed(page: httpx.AsyncC
     assert heart(fresh, 10) == ("true", 1)
     seen = [form["seen"] for form in Forms(fresh).forms.values()]
     assert (await page.get("/pulse", params={"seen": seen}, headers=HTMX)).status_code == 204
+
+
+async def test_cards_of_deleted_activities_leave_open_pages(page: httpx.AsyncClient) -> None:
+    await sign_in(page)
+    form = Forms((await page.get("/")).text).forms["/activities/11/like"]
+    for item in (11, 10):
+        assert (await page.delete(f"/api/activities/{item}")).status_code == 204
+    seen = ["12.0.0", "11.0.0", "10.x"]  # one was shown as unknown while it was being deleted
+    fresh = (await page.get("/pulse", params={"seen": seen}, headers=HTMX)).text
+    assert re.findall(r'<li id="activity-(\d+)" hx-swap-oob="delete">', fresh) == ["11", "10"]
+    assert Forms(fresh).forms == {}
+    late = await page.post("/activities/11/like", data=form, headers=HTMX)
+    assert late.status_code == 404
+    assert '<li id="activity-11" hx-swap-oob="delete">' in late.text
 
 
 @pytest.mark.parametrize("seen", ["", "x", "1e3.0.0", "-1.0.0", "9" * 30])
@@ -297,10 +418,11 @@ async def test_with_a_token_the_page_shows_nothing_before_it_was_given(settings:
         closed = (await page.get("/")).text
         assert "Metropolis" not in closed
         assert set(Forms(closed).forms) == {"/sign-in"}
-        for path in ("/more", "/pulse"):
+        assert set(Forms((await page.get("/likes")).text).forms) == {"/sign-in"}
+        for path in ("/more", "/likes/more", "/pulse", "/activities/12/delete"):
             assert (await page.get(path)).status_code == 401
         csrf = Forms(closed).forms["/sign-in"]["csrf"]
-        for action in ("/activities/12/like", "/activities"):
+        for action in ("/activities/12/like", "/activities/12/delete", "/activities"):
             assert (await page.post(action, data={"csrf": csrf})).status_code == 401
         wrong = await sign_in(page, token="open says me")
         assert wrong.status_code == 403
@@ -332,12 +454,13 @@ async def test_every_answer_carries_the_security_headers(page: httpx.AsyncClient
 
 async def test_the_page_needs_nothing_that_its_policy_forbids(page: httpx.AsyncClient) -> None:
     await sign_in(page)
-    shown = (await page.get("/")).text
-    assert "style=" not in shown
-    assert "<style" not in shown
-    assert not re.search(r"\son\w+=", shown)
-    assert not re.search(r"<script(?![^>]* src=)", shown)
-    assert not re.search(r"""(?:src|href|action)="(?!/|#)""", shown)
+    for path in ("/", "/likes", "/activities/12/delete"):
+        shown = (await page.get(path)).text
+        assert "style=" not in shown
+        assert "<style" not in shown
+        assert not re.search(r"\son\w+=", shown)
+        assert not re.search(r"<script(?![^>]* src=)", shown)
+        assert not re.search(r"""(?:src|href|action)="(?!/|#)""", shown)
 
 
 async def test_a_host_that_is_not_ours_gets_no_page(page: httpx.AsyncClient) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import insert, select, text
+from sqlalchemy import delete, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from fencepost.campus.tables import activities, once
@@ -82,6 +82,13 @@ class Activities:
         with self._engine.connect() as connection:
             rows = [Activity(**row) for row in connection.execute(query).mappings()]
         return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+
+    def remove(self, activity_id: int) -> bool:
+        """Delete one; whether it was there. Its likes go with it, by the foreign key."""
+        with self._engine.begin() as connection:
+            # the activity first, as a flusher locks them: the other way round the two could deadlock
+            query = delete(activities).where(activities.c.id == activity_id)
+            return connection.execute(query).rowcount > 0
 
     def ping(self) -> None:
         """Raise if the database does not answer."""

@@ -91,6 +91,11 @@ async def get_activity(request: Request) -> Response:
     return JSONResponse(as_json(activity, known.get(activity_id), user))
 
 
+async def delete_activity(request: Request) -> Response:
+    await _campus(request).delete(number(request.path_params["id"], "id"))
+    return Response(status_code=204)
+
+
 async def _set_like(request: Request, *, liked: bool) -> Response:
     campus = _campus(request)
     activity_id = number(request.path_params["id"], "id")
@@ -190,6 +195,14 @@ OPERATIONS = [
         "Get an activity",
         Answer(200, "The activity.", "Activity", _LIKED),
         query=("user",),
+        fails=("not-found", "invalid-input", *_SERVERS),
+    ),
+    Operation(
+        "DELETE",
+        "/api/activities/{id}",
+        delete_activity,
+        "Delete an activity and its likes",
+        Answer(204, "It is gone, and nothing brings its likes back.", media=""),
         fails=("not-found", "invalid-input", *_SERVERS),
     ),
     Operation(

@@ -166,7 +166,9 @@ def _describe(operation: Operation) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if answer.schema:
         content = {"schema": _ref(answer.schema), "example": answer.example}
-    success: dict[str, Any] = {"description": answer.says, "content": {answer.media: content}}
+    success: dict[str, Any] = {"description": answer.says}
+    if answer.media:
+        success["content"] = {answer.media: content}
     if answer.headers:
         success["headers"] = {name: {"schema": {"type": "string"}} for name in answer.headers}
     described: dict[str, Any] = {

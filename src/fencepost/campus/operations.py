@@ -18,7 +18,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Answer:
-    """One way an operation answers when it succeeds."""
+    """One way an operation answers when it succeeds; without a ``media`` it has no body."""
 
     status: int
     says: str

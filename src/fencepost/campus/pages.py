@@ -6,20 +6,21 @@ second click, a repeated request and a stale page do no harm.
 
 from __future__ import annotations
 
+import contextlib
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from fencepost.campus import html
-from fencepost.campus.forms import CAPACITY_MAX, new_activity, number, user_name
+from fencepost.campus.forms import CAPACITY_MAX, at_cursor, new_activity, number, user_name
 from fencepost.campus.problems import KINDS, Problem, to_problem
 from fencepost.campus.service import Campus, Card, Page
-from fencepost.errors import FencepostError
+from fencepost.errors import FencepostError, UnknownItem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,10 +34,68 @@ PAGE_SIZE: Final = 10
 PULSE_MAX: Final = 200
 NOTICES: Final = {
     "created": "Your activity is on the board.",
+    "deleted": "The activity is gone, and its likes with it.",
     "signed-in": "Welcome! The hearts are yours to click.",
     "signed-out": "Signed out.",
     "name-first": "Choose a name first, then like what you like.",
+    "name-to-delete": "Choose a name first, then delete what has to go.",
 }
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where in which list a visitor is, so that every form and link leads back there.
+
+    Args:
+        path: The list: the board, or what the visitor likes.
+        after: The cursor of the page; '' is its first.
+    """
+
+    path: str = "/"
+    after: str = ""
+
+    @classmethod
+    def read(cls, given: Mapping[str, str], path: str = "") -> Spot:
+        """From a form, or from an address whose path says which list it is.
+
+        Raises:
+            Problem: The cursor can't be one of the board's (422).
+        """
+        after = given.get("after", "")
+        path = path or ("/likes" if given.get("from") == "likes" else "/")
+        if path == "/" and after:
+            number(after, "after")
+        return cls(path, after)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What brings a visitor back here, as a form carries it."""
+        fields = {"from": self.path[1:], "after": self.after}
+        return {name: value for name, value in fields.items() if value}
+
+    def url(self, notice: str = "", anchor: str = "") -> str:
+        given = {"after": self.after, "notice": notice}
+        return _address(self.path, given) + (f"#{anchor}" if anchor else "")
+
+    def next(self, after: int | str) -> str:
+        """The address of the page that begins below ``after``."""
+        return _address(self.path, {"after": str(after)})
+
+    def more(self, after: int | str) -> str:
+        """The same page's cards alone."""
+        return _address(self.path.rstrip("/") + "/more", {"after": str(after)})
+
+    def delete(self, activity_id: int) -> str:
+        """The page that asks whether an activity shall be deleted."""
+        return _address(f"/activities/{activity_id}/delete", self.fields)
+
+
+def _address(path: str, given: Mapping[str, str]) -> str:
+    query = urlencode({name: value for name, value in given.items() if value})
+    return f"{path}?{query}" if query else path
+
+
+_BOARD: Final = Spot()
 
 
 @dataclass(frozen=True)
@@ -55,6 +114,7 @@ class Visit:
         """What every template knows."""
         sessions = self.campus.sessions
         return {
+            "spot": _BOARD,
             "visitor": self.name,
             "csrf": sessions.csrf(self.session),
             "needs_token": not sessions.trusted(self.session),
@@ -62,7 +122,7 @@ class Visit:
         }
 
     def reply(self, template: str, *, status: int = 200, **context: Any) -> Response:
-        response = html.page(template, status=status, **self.context(), **context)
+        response = html.page(template, status=status, **self.context() | context)
         if self.session.fresh:
             self.campus.sessions.write(self.request, response, self.session)
         return response
@@ -97,31 +157,32 @@ def _trusted(request: Request) -> Visit:
     return visit
 
 
-def _after(given: str | None) -> int | None:
-    return number(given, "after") if given else None
-
-
-async def _feed(visit: Visit, after: int | None) -> Page:
-    return await visit.campus.page(visit.name, after, PAGE_SIZE)
+async def _feed(visit: Visit, spot: Spot) -> Page:
+    """The cards of a page: of the board, or of what the visitor likes."""
+    if spot.path == "/":
+        return await visit.campus.page(visit.name, int(spot.after or 0) or None, PAGE_SIZE)
+    if visit.name is None:
+        return Page([], None)
+    return await at_cursor(visit.campus.liked(visit.name, spot.after or None, PAGE_SIZE))
 
 
 async def _board(
     visit: Visit,
     *,
     status: int = 200,
-    after: int | None = None,
+    spot: Spot = _BOARD,
     notice: str = "",
     draft: Mapping[str, str] | None = None,
     errors: Mapping[str, str] | None = None,
 ) -> Response:
     """The whole page; ``draft`` and ``errors`` are a form that did not fit."""
     trusted = visit.campus.sessions.trusted(visit.session)
-    feed = await _feed(visit, after) if trusted else Page([], None)
+    feed = await _feed(visit, spot) if trusted else Page([], None)
     return visit.reply(
-        "board.html",
+        "board.html" if spot.path == "/" else "likes.html",
         status=status,
         feed=feed,
-        after=after,
+        spot=spot,
         notice=NOTICES.get(notice, ""),
         draft=draft or {},
         errors=errors or {},
@@ -129,20 +190,21 @@ async def _board(
 
 
 async def home(request: Request) -> Response:
+    """The board, or what the visitor likes."""
     query = request.query_params
-    visit = _visit(request)
-    return await _board(visit, after=_after(query.get("after")), notice=query.get("notice", ""))
+    spot = Spot.read(query, request.url.path)
+    return await _board(_visit(request), spot=spot, notice=query.get("notice", ""))
 
 
 async def more(request: Request) -> Response:
-    """The next cards, for "Load more" in place."""
+    """The next cards of either, for "Load more" in place."""
     visit = _trusted(request)
-    after = _after(request.query_params.get("after"))
-    return visit.reply("_cards.html", feed=await _feed(visit, after), after=after)
+    spot = Spot.read(request.query_params, request.url.path.removesuffix("more").rstrip("/") or "/")
+    return visit.reply("_cards.html", feed=await _feed(visit, spot), spot=spot)
 
 
 async def pulse(request: Request) -> Response:
-    """The hearts that are not as the page shows them: each card says what it has ``seen``."""
+    """What is not as the page shows it, hearts and cards: each card says what it has ``seen``."""
     visit = _trusted(request)
     seen: dict[int, str] = {}
     for text in request.query_params.getlist("seen")[:PULSE_MAX]:
@@ -152,13 +214,15 @@ async def pulse(request: Request) -> Response:
     except FencepostError as error:
         to_problem(error)
         known = {}
-    found = [
-        await _card(visit, each, known.get(each))
-        for each, word in seen.items()
-        if word != html.seen(each, known.get(each))
-    ]
-    cards = [card for card in found if card is not None]
-    return visit.reply("_hearts.html", cards=cards) if cards else Response(status_code=204)
+    news = [each for each, word in seen.items() if word != html.seen(each, known.get(each))]
+    # whose likes are not known may be gone, also when its heart was shown as unknown before
+    doubtful = [*news, *(each for each in seen if each not in known)]
+    there = await run_in_threadpool(visit.campus.activities.some, doubtful) if doubtful else {}
+    cards = [Card(there[each], known.get(each)) for each in news if each in there]
+    gone = [each for each in dict.fromkeys(doubtful) if each not in there]
+    if not cards and not gone:
+        return Response(status_code=204)
+    return visit.reply("_hearts.html", cards=cards, gone=gone)
 
 
 async def _card(visit: Visit, activity_id: int, status: LikeStatus | None) -> Card | None:
@@ -170,9 +234,9 @@ async def like(request: Request) -> Response:
     visit = _trusted(request)
     form = await visit.form()
     activity_id = number(request.path_params["id"], "id")
-    after = _after(form.get("after"))
+    spot = Spot.read(form)
     if visit.name is None:
-        return _see("name-first", after=after, request=request, anchor="sign-in")
+        return _see(request, "name-first", spot=spot, anchor="sign-in")
     if form.get("liked") not in ("0", "1"):
         raise Problem("invalid-input", "liked: must be 0 or 1.")
     try:
@@ -182,19 +246,23 @@ async def like(request: Request) -> Response:
             raise
         return await _failed_like(visit, activity_id, to_problem(error))
     if not html.is_htmx(request):
-        return _see("", after=after, request=request, anchor=f"activity-{activity_id}")
+        return _see(request, spot=spot, anchor=f"activity-{activity_id}")
     status = (await visit.campus.statuses([activity_id], visit.name)).get(activity_id)
     card = await _card(visit, activity_id, status)
     if card is None:
         raise Problem("not-found", "There is no such activity.")
-    return visit.reply("_liked.html", card=card, after=after, popped=form["liked"] == "1")
+    return visit.reply("_liked.html", card=card, spot=spot, popped=form["liked"] == "1")
 
 
 async def _failed_like(visit: Visit, activity_id: int, problem: Problem) -> Response:
-    """A notice, and the heart as unknown until the next pulse says better."""
+    """A notice, and the heart as unknown until the next pulse says better; no card if it is gone."""
     card = await _card(visit, activity_id, None)
     response = visit.reply(
-        "_failed.html", status=problem.status, problem=problem, cards=[card] if card else []
+        "_failed.html",
+        status=problem.status,
+        problem=problem,
+        cards=[card] if card else [],
+        gone=[] if card else [activity_id],
     )
     response.headers.update({**problem.headers, "HX-Retarget": "#notice"})
     response.headers["HX-Reswap"] = "innerHTML"
@@ -214,7 +282,26 @@ async def create(request: Request) -> Response:
         activity = await visit.campus.create(new_activity(body))
     except Problem as problem:
         return await _board(visit, status=problem.status, draft=draft, errors=_by_field(problem))
-    return _see("created", request=request, anchor=f"activity-{activity.id}")
+    return _see(request, "created", anchor=f"activity-{activity.id}")
+
+
+async def delete(request: Request) -> Response:
+    """Ask whether an activity shall be deleted (GET), and delete it (POST)."""
+    visit = _trusted(request)
+    activity_id = number(request.path_params["id"], "id")
+    form = await visit.form() if request.method == "POST" else request.query_params
+    spot = Spot.read(form)
+    if visit.name is None:
+        return _see(request, "name-to-delete", spot=spot, anchor="sign-in")
+    if request.method != "POST":
+        activity = await run_in_threadpool(visit.campus.activities.get, activity_id)
+        if activity is None:
+            raise Problem("not-found", "There is no such activity.")
+        status = (await visit.campus.statuses([activity_id], visit.name)).get(activity_id)
+        return visit.reply("delete.html", card=Card(activity, status), spot=spot)
+    with contextlib.suppress(UnknownItem):  # a form sent twice; it is as it shall be
+        await visit.campus.delete(activity_id)
+    return _see(request, "deleted", spot=spot)
 
 
 def _by_field(problem: Problem) -> dict[str, str]:
@@ -225,6 +312,7 @@ async def sign_in(request: Request) -> Response:
     visit = _visit(request)
     form = await visit.form()
     sessions = visit.campus.sessions
+    spot = Spot.read(form)
     proof: str | None = visit.session.proof
     if not sessions.trusted(visit.session):
         proof = sessions.proof(form.get("token", ""))
@@ -238,8 +326,9 @@ async def sign_in(request: Request) -> Response:
         errors |= _by_field(problem)
     if errors or proof is None:
         status = 422 if proof is not None else 403
-        return await _board(visit, status=status, draft={"name": wanted}, errors=errors)
-    response = _see("signed-in", request=request, after=_after(form.get("after")))
+        draft = {"name": wanted}
+        return await _board(visit, status=status, spot=spot, draft=draft, errors=errors)
+    response = _see(request, "signed-in", spot=spot)
     sessions.write(request, response, sessions.signed_in(wanted, proof))
     return response
 
@@ -247,7 +336,7 @@ async def sign_in(request: Request) -> Response:
 async def sign_out(request: Request) -> Response:
     visit = _visit(request)
     await visit.form()
-    response = _see("signed-out", request=request)
+    response = _see(request, "signed-out")
     visit.campus.sessions.write(request, response, visit.campus.sessions.signed_out(visit.session))
     return response
 
@@ -261,12 +350,9 @@ async def explain(request: Request) -> Response:
     return html.page("explain.html", slug=slug, kind=kind)
 
 
-def _see(notice: str, *, request: Request, after: int | None = None, anchor: str = "") -> Response:
-    """Go back to the board, so that a reload repeats nothing."""
-    query = "&".join(
-        f"{key}={value}" for key, value in (("after", after), ("notice", notice)) if value
-    )
-    url = "/" + (f"?{query}" if query else "") + (f"#{anchor}" if anchor else "")
+def _see(request: Request, notice: str = "", *, spot: Spot = _BOARD, anchor: str = "") -> Response:
+    """Go back to a list, so that a reload repeats nothing."""
+    url = spot.url(notice, anchor)
     if html.is_htmx(request):
         return Response(status_code=204, headers={"HX-Redirect": url})
     return RedirectResponse(url, 303)
@@ -275,9 +361,12 @@ def _see(notice: str, *, request: Request, after: int | None = None, anchor: str
 ROUTES = [
     Route("/", home),
     Route("/more", more),
+    Route("/likes", home),
+    Route("/likes/more", more),
     Route("/pulse", pulse),
     Route("/activities", create, methods=["POST"]),
     Route("/activities/{id}/like", like, methods=["POST"]),
+    Route("/activities/{id}/delete", delete, methods=["GET", "POST"]),
     Route("/sign-in", sign_in, methods=["POST"]),
     Route("/sign-out", sign_out, methods=["POST"]),
     Route("/problems/{slug}", explain),

@@ -89,6 +89,27 @@ class Campus:
             log.warning("activity %d could not be made known: %s", activity.id, error)
         return activity
 
+    async def delete(self, activity_id: int) -> None:
+        """Delete an activity with its likes, those too that wait in the journal.
+
+        Raises:
+            UnknownItem: There is none.
+            FencepostError: It may be half done; calling again is harmless.
+        """
+        removed = False
+
+        def remove() -> None:
+            nonlocal removed
+            removed = self.activities.remove(activity_id)
+
+        if await run_in_threadpool(self.activities.get, activity_id) is not None:
+            await self.likes.forget_item(activity_id, remove)
+        else:
+            # whatever a deletion that was cut off has left in the cache; ids are never used again
+            await self.likes.invalidate(activity_id)
+        if not removed:
+            raise UnknownItem(f"there is no activity {activity_id}")
+
     async def statuses(self, ids: Iterable[int], user: str | None) -> dict[int, LikeStatus]:
         """How these are liked; what is not known is absent.
 
