@@ -41,6 +41,7 @@ from support.likes import (
     TABLES,
     Lab,
     LabMaker,
+    activities,
     count_of,
     delete_item,
     drifted,
@@ -868,6 +869,37 @@ def test_item_deleted_with_changes_pending(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("pending", [False, True], ids=["clean", "dirty"])
+def made_anew(lab: Lab) -> None:
+    """An item is deleted, found missing, made anew under its id and liked, before the late ack."""
+    item = warmed(lab, "u1")
+    lab.like(item, "u2")
+    play = lab.run("f.claim", f=lab.flush(item))
+    delete_item(lab.engine, item)
+    play.run("f.commit")
+    with lab.engine.begin() as connection:
+        connection.execute(activities.insert().values(id=item, like_count=0))
+    lab.like(item, "u3")  # on the header that nobody has dropped yet
+    play.run("f.ack")
+    assert lab.drain() == 0
+    assert lab.rows(item) == {"u3"}
+
+
+def test_item_made_anew_under_a_late_ack_keeps_its_new_likes(lab: Lab) -> None:
+    """The commit found no item, the ack comes when there is one again: only what was committed
+    leaves the journal."""
+    made_anew(lab)
+
+
+def test_item_made_anew_control_ack_drops_the_journal(make_lab: LabMaker) -> None:
+    whole = without(
+        "ack",
+        "if gone == '1' then redis.call('DEL', header, tokens) end",
+        "if gone == '1' then left = 0 redis.call('DEL', header, tokens, journal) end",
+    )
+    with goes_wrong():
+        made_anew(make_lab(scripts=whole))
+
+
 def test_pair_of_an_item_that_was_deleted(make_lab: LabMaker, pending: bool) -> None:
     """The header of a large item is cached and the item is deleted past fencepost; somebody whose
     state is not cached asks: there is no such item, and no endless asking."""

@@ -228,7 +228,7 @@ CASES: list[Case] = [
         lambda r: r.fence == 1 and r.journals == (s.Journal(True, ((field("u2"), "1:1.1"),)),),
     ),
     ("ack", "CLOSED", shut(dirty), lambda c: c.ack(), kind(s.Closed)),
-    ("ack", "GONE", dirty, lambda c: c.ack(gone="1"), kind(s.Gone)),
+    ("ack", "GONE", dirty, lambda c: c.ack(*entry(c, "u2"), gone="1"), kind(s.Gone)),
     ("ack", "ACKED", dirty, lambda c: c.ack(*entry(c, "u2")), lambda r: r.left == 0),
     ("ack", "ACKED", dirty, lambda c: c.ack(field("u2"), "1:1.9"), lambda r: r.left == 1),
     ("ack", "ACKED", headless, lambda c: c.ack(*entry(c, "u2")), lambda r: r == s.Acked(0, 0)),
@@ -409,7 +409,7 @@ def test_out_of_memory_does_not_stop_a_partial_flush(cramped: Lab) -> None:
     cramped.like(int(calls.item), "u3")
     fill_up(cramped)
     assert calls.ask(calls.ack(*entry(calls, "u2"))).left == 1
-    assert calls.ask(calls.ack(gone="1")) == s.Gone()
+    assert calls.ask(calls.ack(*entry(calls, "u3"), gone="1")) == s.Gone()
 
 
 def test_out_of_memory_does_not_stop_the_opening(cramped: Lab) -> None:
@@ -573,7 +573,7 @@ def test_claim_of_a_clean_item_schedules_nothing(lab: Lab) -> None:
         (begun, lambda c: c.fill("uu1", "1", count="1")),
         (begun, lambda c: c.fill(count="")),
         (dirty, lambda c: c.ack(*entry(c, "u2"))),
-        (dirty, lambda c: c.ack(gone="1")),
+        (dirty, lambda c: c.ack(*entry(c, "u2"), gone="1")),
         (warm, lambda c: c.open("1", 2)),
         (dirty, lambda c: c.invalidate()),
         (dirty, lambda c: c.evict("u1", "u2")),

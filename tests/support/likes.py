@@ -274,7 +274,7 @@ class Lab:
         return self.do(self.flush(item))
 
     def drain(self) -> int:
-        left, known = run_sync(
+        _, left, known = run_sync(
             protocol.drain(self.port, self.shard, self.known, self.port.now() + 20)
         )
         self.known = known or self.open()

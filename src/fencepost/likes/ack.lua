@@ -7,7 +7,7 @@
 -- flags: allow-oom
 -- resend: harmless, a second one finds its entries gone
 -- ->     CLOSED epoch
--- ->     GONE          the item does not exist: journal dropped, tombstone written
+-- ->     GONE                the item does not exist: tombstone written
 -- ->     ACKED left fields   entries that came meanwhile; how many fields the header has now
 local opening, header, journal, due, since, tokens = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local epoch, server, item, gone = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -22,15 +22,16 @@ for i = 10, #ARGV, 2 do
   if redis.call('HGET', journal, ARGV[i]) == ARGV[i + 1] then redis.call('HDEL', journal, ARGV[i]) end
   redis.call('HDEL', tokens, ARGV[i])
 end
-if gone == '1' then
-  redis.call('DEL', header, journal, tokens)
+local left = redis.call('HLEN', journal)
+if gone == '1' then redis.call('DEL', header, tokens) end
+-- What came meanwhile is not for this commit to judge: the item may have been made anew.
+if gone == '1' and left == 0 then
   redis.call('ZREM', due, item)
   redis.call('ZREM', since, item)
   redis.call('HSET', header, '#gone', 1, '#e', epoch)
   redis.call('PEXPIRE', header, gone_ms)
   return {'GONE'}
 end
-local left = redis.call('HLEN', journal)
 if left > 0 then
   redis.call('ZADD', due, now() + delay_ms, item)
   if claimed_ms ~= '' then redis.call('ZADD', since, 'XX', claimed_ms, item) end

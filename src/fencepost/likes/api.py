@@ -24,7 +24,7 @@ from fencepost.likes.ledger import Knowledge, Ledger, report_lost
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.pressure import Level, Pressure, look, score_of
-from fencepost.likes.protocol import LikeResult, LikeStatus, Shard, dirty_items
+from fencepost.likes.protocol import Known, LikeResult, LikeStatus, Shard, dirty_items
 from fencepost.likes.store import Id, LikeStore, Place, Poisoned
 from fencepost.wire.barrier import Copies
 
@@ -123,7 +123,10 @@ class _Likes:
             raise Refused(f"liked is True or False, got {liked!r}")
         key, number = self._find(item)
         who = self._store.user_key(user)
-        shard, known = self._shards[number], self._known[number]
+        if durability not in DURABILITIES:
+            raise Refused(f"durability is one of {', '.join(DURABILITIES)}, got {durability!r}")
+        shard = self._shards[number]
+        known: Known | None = await self._opened(io, number)
         if self._pressure.level is Level.REFUSE:
             await self._look(io)
             if self._pressure.level is Level.REFUSE:
@@ -137,12 +140,10 @@ class _Likes:
             result, known = await protocol.set_like(io, shard, known, key, who, liked)
             self._known[number] = known
             await self._replicated(known.server)
-        elif durability == "committed":
+        else:
             result, known = await durable.set_committed(
                 io, shard, known, key, who, liked, partial(self._committed, number)
             )
-        else:
-            raise Refused(f"durability is one of {', '.join(DURABILITIES)}, got {durability!r}")
         self._known[number] = known
         if self.options.hints and result.changed and liked:
             await io.all(lists.hint(self._hint(who), key, time.time()))
@@ -152,6 +153,14 @@ class _Likes:
             self._ledger.note(number, key, who, result.version)
         await self._look(io)
         return result
+
+    async def _opened(self, io: Port, number: int) -> Known:
+        """What is known of a shard, and kept, whatever the call that asks for it ends with."""
+        known = self._known[number]
+        if known is None:
+            known = await protocol.opened(io, self._shards[number])
+            self._known[number] = known
+        return known
 
     async def _look(self, io: Port) -> None:
         """See now and then how much waits for SQL."""
@@ -200,8 +209,9 @@ class _Likes:
     async def _status(self, io: Port, item: Any, user: Any) -> LikeStatus:
         key, number = self._find(item)
         who = None if user is None else self._store.user_key(user)
+        known = await self._opened(io, number)
         result, self._known[number] = await protocol.status(
-            io, self._shards[number], self._known[number], key, who
+            io, self._shards[number], known, key, who
         )
         return result
 
@@ -210,10 +220,7 @@ class _Likes:
     ) -> dict[ItemT, LikeStatus]:
         who = None if user is None else self._store.user_key(user)
         wanted = {item: self._find(item) for item in items}
-        # What was never opened by this process, or belongs to a server that is gone, goes the slow way.
-        open_now = [
-            (item, key, n, known) for item, (key, n) in wanted.items() if (known := self._known[n])
-        ]
+        open_now = [(item, key, n, await self._opened(io, n)) for item, (key, n) in wanted.items()]
         found: dict[ItemT, LikeStatus] = {}
         missing: set[ItemT] = set()
         try:
@@ -442,7 +449,7 @@ class AsyncLikes(_Likes):
 
         Raises:
             UnknownItem: There is no such item.
-            Refused, Unavailable, Overloaded: As for ``set``; nothing was changed.
+            Refused, Unavailable, OutcomeUnknown, Overloaded: As for ``set``; no like was changed.
         """
         return await self._status(self._io, item, user)
 
@@ -549,7 +556,7 @@ class AsyncLikes(_Likes):
 
     async def drain(self, within: float = 10.0) -> int:
         """Flush everything now; how many items are left after ``within`` seconds."""
-        return await drain_all(self._io, self._shards, self._known, within)
+        return await drain_all(self._io, self._shards, self._known, self._flushing, within)
 
     @contextlib.asynccontextmanager
     async def flusher(self, *, drain: float = 5.0) -> AsyncIterator[FlushStats]:
@@ -685,7 +692,7 @@ class Likes(_Likes):
 
     def drain(self, within: float = 10.0) -> int:
         """See ``AsyncLikes.drain``."""
-        return run_sync(drain_all(self._io, self._shards, self._known, within))
+        return run_sync(drain_all(self._io, self._shards, self._known, self._flushing, within))
 
     @contextlib.contextmanager
     def flusher(self, *, drain: float = 5.0) -> Iterator[FlushStats]:

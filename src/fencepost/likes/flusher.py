@@ -84,13 +84,18 @@ async def flush_forever(
 
 
 async def drain_all(
-    io: Port, shards: Sequence[Shard], known: list[Known | None], within: float
+    io: Port,
+    shards: Sequence[Shard],
+    known: list[Known | None],
+    stats: FlushStats,
+    within: float,
 ) -> int:
     """Flush everything now, due or not; how many items are left after ``within`` seconds."""
     until = io.now() + within
     left = 0
     for number, shard in enumerate(shards):
-        remaining, known[number] = await drain(io, shard, known[number], until)
+        done, remaining, known[number] = await drain(io, shard, known[number], until)
+        stats.done += done
         left += remaining
     return left
 

@@ -34,7 +34,7 @@ from fencepost._core.keys import LikeShard, field_of, user_of
 from fencepost._core.observe import ColdLoad, Flushed, FlushRefused, Hook, SetAside, ShardOpened
 from fencepost._core.port import OtherServer, Port
 from fencepost._core.script import SERVER, Call
-from fencepost.errors import Overloaded, Refused, Unavailable, UnknownItem
+from fencepost.errors import OutcomeUnknown, Overloaded, Refused, Unavailable, UnknownItem
 from fencepost.likes import scripts as s
 from fencepost.likes.options import LikeOptions, milliseconds
 from fencepost.likes.store import (
@@ -167,6 +167,19 @@ async def open_shard(io: Port, shard: Shard) -> Known | None:
     if shard.hook.listener is not None:
         shard.hook.listener(ShardOpened(shard.name, shard.place.shard, fresh, seen.epoch))
     return Known(str(fresh), seen.server)
+
+
+async def opened(io: Port, shard: Shard) -> Known:
+    """The same, until it is.
+
+    Raises:
+        Overloaded: Other processes kept opening it.
+    """
+    for _ in range(shard.options.rounds):
+        known = await open_shard(io, shard)
+        if known is not None:
+            return known
+    raise gave_up(shard, "an opening")
 
 
 # -- like, unlike
@@ -580,25 +593,23 @@ async def dirty_items(io: Port, shard: Shard, limit: int = 1000) -> list[str]:
 
 async def drain(
     io: Port, shard: Shard, known: Known | None, until: float
-) -> tuple[int, Known | None]:
+) -> tuple[FlushReport, int, Known | None]:
     """Flush a shard until its journal is empty or ``io.now()`` passes ``until``.
 
     Returns:
-        How many items are left, and what is known.
+        What was done, how many items are left, and what is known.
     """
-    while items := await dirty_items(io, shard):
+    done = FlushReport()
+    while items := await dirty_items(io, shard, shard.options.batch_items):
         if io.now() >= until:
-            return len(items), known
-        for start in range(0, len(items), shard.options.batch_items):
-            try:
-                _, known = await flush_items(
-                    io, shard, known, items[start : start + shard.options.batch_items]
-                )
-            except (Unavailable, Overloaded):
-                await io.sleep(0.05 + io.chance() * 0.05)
-            if io.now() >= until:
-                break
-    return 0, known
+            left: int = await io.run(commands.read("ZCARD", shard.keys.due))
+            return done, left, known
+        try:
+            report, known = await flush_items(io, shard, known, items)
+            done += report
+        except (Unavailable, OutcomeUnknown, Overloaded):
+            await io.sleep(0.05 + io.chance() * 0.05)
+    return done, 0, known
 
 
 __all__ = [
