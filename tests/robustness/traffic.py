@@ -60,8 +60,19 @@ class Client:
                         threading.Event().wait(0.05)
                 answered()
         finally:
-            for connection in self._connections.values():
-                connection.close()
+            self._hang_up()
+
+    def look_round(self) -> None:
+        """Ask once for every pair: what was lost long ago, and not touched since, is known again."""
+        for item in self._items:
+            for user in self._users:
+                self._ask(item, user, None)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     def _ask(self, item: int, user: str, want: bool | None) -> Outcome:
         service = self._dice.randrange(2)
@@ -159,11 +170,13 @@ class Traffic:
         assert arrived, f"clients get no answers though everything has healed; their last: {last}"
 
     def stop(self) -> None:
-        """Let everybody finish what it is at."""
+        """Let everybody finish what it is at, and look round."""
         self._stop.set()
         for thread in self._threads:
             thread.join(PATIENCE)
             assert not thread.is_alive(), "a request got no answer"
+        for client in self.clients:
+            client.look_round()
 
     def __enter__(self) -> Self:
         for thread in self._threads:
