@@ -868,7 +868,6 @@ def test_item_deleted_with_changes_pending(lab: Lab) -> None:
     lab.holds(there, {"u1", "u2"})
 
 
-@pytest.mark.parametrize("pending", [False, True], ids=["clean", "dirty"])
 def made_anew(lab: Lab) -> None:
     """An item is deleted, found missing, made anew under its id and liked, before the late ack."""
     item = warmed(lab, "u1")
@@ -900,6 +899,7 @@ def test_item_made_anew_control_ack_drops_the_journal(make_lab: LabMaker) -> Non
         made_anew(make_lab(scripts=whole))
 
 
+@pytest.mark.parametrize("pending", [False, True], ids=["clean", "dirty"])
 def test_pair_of_an_item_that_was_deleted(make_lab: LabMaker, pending: bool) -> None:
     """The header of a large item is cached and the item is deleted past fencepost; somebody whose
     state is not cached asks: there is no such item, and no endless asking."""
