@@ -48,12 +48,15 @@ class Face:
         url: The server.
         namespace: The first part of each key.
         path: The database file.
+        busy: Seconds that a transaction waits for another one.
         **options: For ``LikeOptions``.
     """
 
-    def __init__(self, kind: str, url: str, namespace: str, path: Path, **options: Any) -> None:
+    def __init__(
+        self, kind: str, url: str, namespace: str, path: Path, busy: float = 10.0, **options: Any
+    ) -> None:
         self.kind = kind
-        self.engine = open_database(path, busy=0.05)
+        self.engine = open_database(path, busy=busy)
         self._closing: list[Callable[[], Any]] = []
         store: Any = SqlLikes(self.engine, **TABLES)
         client: Any
@@ -65,7 +68,7 @@ class Face:
             self._closing.append(client.aclose)
         if kind == "async":
             file = f"sqlite+aiosqlite:///{path}"
-            engine = create_async_engine(file, connect_args={"timeout": 0.05})
+            engine = create_async_engine(file, connect_args={"timeout": busy})
             store = AsyncSqlLikes(engine, **TABLES)
             self._closing.append(engine.dispose)
         self.client = client
@@ -308,9 +311,10 @@ async def test_backlog_tells_how_much_and_how_long(make_face: MakeFace) -> None:
 
 
 async def test_drain_says_what_is_left_at_its_deadline(
-    face: Face, caplog: pytest.LogCaptureFixture
+    make_face: MakeFace, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The database is locked: the drain ends in time, says so, and nothing is lost."""
+    face = make_face(busy=0.05)
     items = [add_item(face.engine, number) for number in (1, 2, 3)]
     for item in items:
         await face.like(item, "u1")
@@ -333,8 +337,11 @@ def locked(face: Face) -> Iterator[None]:
         connection.exec_driver_sql("ROLLBACK")
 
 
-async def test_flusher_outlives_trouble(face: Face, caplog: pytest.LogCaptureFixture) -> None:
+async def test_flusher_outlives_trouble(
+    make_face: MakeFace, caplog: pytest.LogCaptureFixture
+) -> None:
     """While the database is locked it tries and waits, tells it once, and goes on by itself."""
+    face = make_face(busy=0.05)
     item = add_item(face.engine, 1)
     await face.like(item, "u1")
     with caplog.at_level(logging.WARNING, "fencepost.likes"), contextlib.ExitStack() as lock:
