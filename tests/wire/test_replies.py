@@ -59,32 +59,22 @@ async def test_ten_thousand_random_cancels_never_mix_replies(server_url: str) ->
         assert await client.command("CLIENT", "ID") == identity  # the connection lived through it
 
 
-async def test_link_that_forgets_cancelled_callers_mixes_replies(
-    server_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_link_that_forgets_cancelled_callers_mixes_replies(proxy: Proxy) -> None:
     """The negative control: a cancelled caller must keep its place in the line."""
-    send = Link.send
-
-    def forgetful(self: Link, packed: bytes) -> asyncio.Future[Any]:
-        future = send(self, packed)
-
-        def leave(done: asyncio.Future[Any]) -> None:
-            if done.cancelled() and done in self.waiting:
-                self.waiting.remove(done)
-
-        future.add_done_callback(leave)
-        return future
-
-    monkeypatch.setattr(Link, "send", forgetful)
-    monkeypatch.setattr(Link, "abort", lambda *_: None)  # it would notice the surplus reply
-    async with AsyncClient.from_url(server_url, budget=0.5) as client:
+    async with AsyncClient.from_url(proxy.url) as client:
         await client.command("PING")
+        proxy.hold("reply")
         cancelled = asyncio.create_task(client.command("ECHO", 1))
-        await asyncio.sleep(0)
+        await proxy.seen(lambda: proxy.waiting == 1)
         cancelled.cancel()
-        await asyncio.sleep(0)
-        assert await client.command("ECHO", 2) == b"1"
-        monkeypatch.undo()
+        await asyncio.wait([cancelled])
+        link = client._server()._main.link
+        assert link is not None
+        link.waiting.popleft()
+        other = asyncio.create_task(client.command("ECHO", 2))
+        await proxy.seen(lambda: proxy.count("ECHO") == 2)
+        proxy.release("reply")
+        assert await other == b"1"
 
 
 async def test_five_thousand_calls_in_one_tick_are_answered_in_order(
