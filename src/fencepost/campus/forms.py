@@ -14,7 +14,7 @@ from fencepost.campus.activities import ID_MAX, NewActivity
 from fencepost.campus.problems import Problem, invalid
 from fencepost.campus.tables import TEXT_MAX, USER_MAX
 from fencepost.errors import Refused
-from fencepost.likes.api import DURABILITIES, Durability
+from fencepost.likes import DURABILITIES, Durability
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping

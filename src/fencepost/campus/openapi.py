@@ -12,7 +12,7 @@ from fencepost.campus.api import OPERATIONS
 from fencepost.campus.forms import CAPACITY_MAX, LIMIT_DEFAULT, LIMIT_MAX
 from fencepost.campus.problems import KINDS
 from fencepost.campus.tables import TEXT_MAX, USER_MAX
-from fencepost.likes.api import DURABILITIES
+from fencepost.likes import DURABILITIES
 
 if TYPE_CHECKING:
     from fencepost.campus.operations import Operation

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from fencepost.campus.settings import Settings
-    from fencepost.likes import AsyncLikes, LikeResult, LikeStatus
+    from fencepost.likes import AsyncLikes, Durability, LikeResult, LikeStatus
     from fencepost.likes import Page as Likers
-    from fencepost.likes.api import Durability
     from fencepost.likes.store import Id
 
 HEALTH_LIMIT = 1.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fencepost.likes.api import AsyncLikes, AuditReport, Backlog, Likes
+from fencepost.likes.api import AsyncLikes, Likes
 from fencepost.likes.audit import Difference
+from fencepost.likes.base import DURABILITIES, AuditReport, Backlog, Durability
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.protocol import FlushReport, LikeResult, LikeStatus
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from fencepost.likes.sql import AsyncSqlLikes, SqlLikes
 
 __all__ = [
+    "DURABILITIES",
     "AsyncLikes",
     "AsyncSqlLikes",
     "AuditReport",
     "Backlog",
     "Difference",
+    "Durability",
     "FlushReport",
     "LikeOptions",
     "LikeResult",

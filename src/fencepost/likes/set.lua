@@ -26,15 +26,17 @@ if state == want then
   if pending and not waits then redis.call('ZADD', due, now() + delay_ms, item) end
   return {'SAME', tonumber(count), pending or ''}
 end
+count = count + (want == '1' and 1 or -1)
 -- First of the writes, since the server may refuse it for want of memory: then nothing has changed.
 local seq = redis.call('HINCRBY', opening, 's', 1)
 local version = string.format('%s:%s.%.0f', want, epoch, seq)
 redis.call('HSET', journal, user, version)
-redis.call('HSET', header, user, want)
-count = redis.call('HINCRBY', header, '#n', want == '1' and 1 or -1)
-local at = now()
-if not waits then redis.call('ZADD', due, at + delay_ms, item) end
-if not dirty then redis.call('ZADD', since, at, item) end
+redis.call('HSET', header, user, want, '#n', count)
+if not waits or not dirty then
+  local at = now()
+  if not waits then redis.call('ZADD', due, at + delay_ms, item) end
+  if not dirty then redis.call('ZADD', since, at, item) end
+end
 -- A dirty item never expires: what is not yet in SQL must not be reloaded from there.
 redis.call('PERSIST', header)
 return {'DONE', count, version}
