@@ -43,7 +43,7 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         if time.monotonic() > deadline:
             pytest.fail(f"still not so after {PATIENCE:.0f} s: {what}")
-        time.sleep(0.005)
+        time.sleep(0.005)  # time itself: how often a condition of other processes is looked at
 
 
 def processes_in(data: Path) -> list[psutil.Process]:
