@@ -33,7 +33,7 @@ DIFFERENT = [
     *(1, "1", True, "True", None, "None", "", "!None", 1.5, "1.5", -1, "-1", b"1", "b", "'1"),
     *((), ("",), ("", ""), [], [()], ((),), (1, 2), ("1", "2"), ("1,2",), "(1,2)", [1, 2]),
     *(frozenset({1, 2}), {"a": 1}, {"a": "1"}, {"a=1": ""}, {}, Colour.RED, Shade.RED, "red"),
-    *(datetime.date(2026, 1, 2), "2026-01-02", datetime.datetime(2026, 1, 2)),  # noqa: DTZ001
+    *(datetime.date(2026, 1, 2), "2026-01-02", datetime.datetime(2026, 1, 2)),
     *(
         uuid.UUID(int=1),
         str(uuid.UUID(int=1)),

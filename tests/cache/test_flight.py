@@ -211,7 +211,8 @@ async def test_two_processes(make: Make, kind: str, coalesce: str, loads: int) -
 
 @only_async
 async def test_ten_thousand_callers(make: Make, kind: str) -> None:
-    faces = [make(), make()]
+    patient = {"lease": 60, "load_limit": 60, "wait": 60, "wire": {"budget": 60.0}}
+    faces = [make(**patient), make(**patient)]  # the machine may be busy
     loader = Loader(kind, held=True)
     callers = [task(face.get("k", loader.load)) for face in faces for _ in range(5_000)]
     for face in faces:

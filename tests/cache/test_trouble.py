@@ -127,10 +127,11 @@ async def test_the_source_is_protected_while_the_server_is_away(
     others = [asyncio.ensure_future(face.get(f"k{n}", loader.load)) for n in range(10)]
     for n in range(10):
         await joined(face, f"k{n}", 0)
-    assert loader.calls <= 2
     loader.go.set()
     assert set(await asyncio.gather(*same, *others)) == {"v"}
-    assert loader.calls <= 12
+    assert loader.peak <= 2
+    if kind == "async":  # where all of them have asked before the first load begins
+        assert loader.calls <= 12
 
 
 @pytest.mark.parametrize(("anyio_backend", "kind"), [(ASYNCIO, "async"), (ASYNCIO, "threads")])

@@ -84,9 +84,10 @@ class Loader:
 
     def __init__(self, kind: str, value: Any = "v", *, held: bool = False) -> None:
         self.value = value
-        self.calls = 0
+        self.calls = self.running = self.peak = 0
         self.cancelled = 0
         self.arguments: list[tuple[Any, ...]] = []
+        self._lock = threading.Lock()
         self.began = threading.Event()
         self.go = threading.Event()
         if not held:
@@ -97,22 +98,37 @@ class Loader:
         self.calls += 1
         self.arguments.append(args)
         answer = self._read()
-        self.began.set()
+        self._enter()
         try:
-            while not self.go.is_set():
+            while not self.go.is_set():  # noqa: ASYNC110  # threads tell it, too
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
+        finally:
+            self._leave()
         return self._say(answer)
 
     def _sync(self, *args: Any) -> Any:
         self.calls += 1
         self.arguments.append(args)
         answer = self._read()
-        self.began.set()
-        assert self.go.wait(30), "nobody told the loader to go on"
+        self._enter()
+        try:
+            assert self.go.wait(30), "nobody told the loader to go on"
+        finally:
+            self._leave()
         return self._say(answer)
+
+    def _enter(self) -> None:
+        with self._lock:
+            self.running += 1
+            self.peak = max(self.peak, self.running)
+        self.began.set()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self.running -= 1
 
     def _read(self) -> Any:
         """The source as it is when the load begins."""
@@ -125,7 +141,7 @@ class Loader:
 
     async def wait_began(self) -> None:
         """Return when a load is under way."""
-        while not self.began.is_set():
+        while not self.began.is_set():  # noqa: ASYNC110  # threads tell it, too
             await asyncio.sleep(0)
 
 

@@ -8,11 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencepost._core.codec import Codec
-from fencepost._core.commands import get as get_command
-from fencepost._core.keys import cache_entry
 from fencepost._core.port import run_sync
 from fencepost.cache.decorator import KeyOf, decorate_async, decorate_sync
-from fencepost.cache.entry import Entry, Unreadable, decode
+from fencepost.cache.entry import OTHERWISE, Entry, fresh_value
 from fencepost.cache.explain import Explained
 from fencepost.cache.flight import AsyncFlights, AsyncGate, SyncFlights, SyncGate
 from fencepost.cache.options import CacheOptions
@@ -20,13 +18,12 @@ from fencepost.cache.protocol import UNREACHABLE
 from fencepost.cache.reads import Box, Reads
 from fencepost.cache.region import Load
 from fencepost.cache.write import Written
-from fencepost.errors import WaitTimeout
+from fencepost.errors import ServerError, WaitTimeout
 
 if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client
 
 T = TypeVar("T")
-_EARLIEST = 40.0  # times the cost of a load: nobody refreshes earlier
 
 
 class AsyncCache(Reads[T]):
@@ -49,7 +46,6 @@ class AsyncCache(Reads[T]):
             AsyncFlights,
         )
         self._client = client
-        self._early_ms = options.beta * _EARLIEST
 
     def _limited(self, load: Load, box: Box) -> Load:
         limit = self.options.load_limit
@@ -105,28 +101,26 @@ class AsyncCache(Reads[T]):
             Unavailable: The server can't be reached, and ``on_down`` is ``raise``.
             Exception: Whatever ``load`` raised; all callers who share it get the same.
         """
-        raw, down = None, None
-        if not tags and not self._breaker.failures and type(key) is str:
+        raw, down, asked = None, None, self._io.now()
+        if not tags and not self._breaker.failures:
             # The hit path: one GET, and nothing that is not needed to answer from it.
             try:
-                raw = await self._client._run(get_command(cache_entry(self._region.prefix, key)))  # noqa: SLF001
+                call = self._calls.get(key) or self._call_of(key)
+                server = self._client._server()  # noqa: SLF001
+                raw = await server.run(call)
+                if raw is not None:
+                    codec = self._region.codec
+                    value = fresh_value(raw, key, codec, server.server_ms(), self._early)
+                    if value is not OTHERWISE:
+                        self._hits += 1
+                        return value  # type: ignore[return-value]
             except UNREACHABLE as error:
                 self._note_failure(error)
                 down = error
-            except Exception:  # noqa: S110  # not even a string: the long way drops it
-                pass
-            if raw is not None:
-                try:
-                    stored = decode(raw, key, self._region.codec)
-                    header = stored.header
-                    left = stored.fresh_until - self._io.server_ms()
-                    if left > header.cost_ms * self._early_ms and left > 0 and not header.stamps:
-                        self._hits += 1
-                        return stored.value
-                except Unreadable:
-                    pass
+            except ServerError:  # it is not even a string: the long way drops it
+                raw = None
         ask = self._ask(tags, ttl, stale, conditional)
-        return (await self._entry(key, load, ask, raw, down)).value
+        return (await self._entry(key, load, ask, raw, down, asked)).value
 
     async def entry(
         self,
@@ -312,6 +306,7 @@ class Cache(Reads[T]):
             SyncGate(options.max_loads, options.max_queue, options.load_limit),
             lambda give_back: SyncFlights(give_back, port.spawn),
         )
+        self._client = client
 
     def _limited(self, load: Load, box: Box) -> Load:
         def limited(*shown: Any) -> Any:
@@ -334,7 +329,25 @@ class Cache(Reads[T]):
         stale: float | None = None,
         conditional: bool = False,
     ) -> T | None:
-        return run_sync(self._entry(key, load, self._ask(tags, ttl, stale, conditional))).value
+        raw, down, asked = None, None, self._io.now()
+        if not tags and not self._breaker.failures:
+            try:
+                call = self._calls.get(key) or self._call_of(key)
+                server = self._client._server  # noqa: SLF001
+                raw = server.run(call)
+                if raw is not None:
+                    codec = self._region.codec
+                    value = fresh_value(raw, key, codec, server.server_ms(), self._early)
+                    if value is not OTHERWISE:
+                        self._hits += 1
+                        return value  # type: ignore[return-value]
+            except UNREACHABLE as error:
+                self._note_failure(error)
+                down = error
+            except ServerError:
+                raw = None
+        ask = self._ask(tags, ttl, stale, conditional)
+        return run_sync(self._entry(key, load, ask, raw, down, asked)).value
 
     def entry(
         self,

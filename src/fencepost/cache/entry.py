@@ -110,20 +110,33 @@ _read_header: Final = msgspec.msgpack.Decoder(Header).decode
 _write_header: Final = msgspec.msgpack.Encoder().encode
 
 
+class _Lengths(dict[bytes, int]):
+    """Lengths by their hex digits: looked up, since reading hex costs more than a short header."""
+
+    def __missing__(self, digits: bytes) -> int:
+        length = int(digits, 16)
+        if len(digits) == 4 and len(self) < 4096:
+            self[digits] = length
+        return length
+
+
+_lengths: Final = _Lengths()
+OTHERWISE: Final = object()
+"""``fresh_value`` has no answer: read it the long way."""
+
+
 class Unreadable(Exception):
     """What is stored is no entry of this key: ``corrupt``, ``foreign`` or ``oversized``."""
 
 
+@dataclass(slots=True, eq=False)
 class Stored(Generic[T]):
     """An entry as it was read. Made by ``decode``."""
 
-    __slots__ = ("fresh_until", "header", "raw", "value")
-
-    def __init__(self, raw: bytes, fresh_until: int, header: Header, value: T | None) -> None:
-        self.raw = raw
-        self.fresh_until = fresh_until
-        self.header = header
-        self.value = value
+    raw: bytes
+    fresh_until: int
+    header: Header
+    value: T | None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stored) and self.raw == other.raw
@@ -170,7 +183,7 @@ def decode(raw: bytes, key: str, codec: Codec[T]) -> Stored[T]:
         raise Unreadable("oversized")
     try:
         fresh_until = int(raw[43:56])
-        end = 60 + int(raw[56:60], 16)
+        end = 60 + _lengths[raw[56:60]]
         header = _read_header(raw[60:end])
     except (ValueError, msgspec.MsgspecError) as error:
         raise Unreadable("corrupt") from error
@@ -184,6 +197,40 @@ def decode(raw: bytes, key: str, codec: Codec[T]) -> Stored[T]:
         return Stored(raw, fresh_until, header, codec.decode(header.format, raw[end:]))
     except (Undecodable, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise Unreadable("corrupt") from error
+
+
+def fresh_value(raw: bytes, key: str, codec: Codec[T], now_ms: float, early: float) -> T | object:
+    """The value of an entry that is fresh, plain and without tags: what most reads find.
+
+    Args:
+        raw: What is stored.
+        key: Whose entry it should be.
+        codec: How its value is packed.
+        now_ms: The server's clock.
+        early: So many times the cost of a load before its end somebody may refresh it.
+
+    Returns:
+        The value (None for "there is none"); ``OTHERWISE`` if there is more to decide.
+    """
+    try:
+        end = 60 + _lengths[raw[56:60]]
+        header = _read_header(raw[60:end])
+        left = int(raw[43:56]) - now_ms
+        if (
+            left <= header.cost_ms * early
+            or left <= 0
+            or header.key != key
+            or header.stamps
+            or raw[:2] != b"F1"
+            or len(raw) > codec.max_bytes
+        ):
+            return OTHERWISE
+        if header.format == codec.plain:
+            value: T = codec.decode_plain(raw[end:])
+            return value
+        return None if header.negative else OTHERWISE
+    except Exception:  # whatever it is, the long way says it
+        return OTHERWISE
 
 
 def encode(token: str, revision: str, fresh_until: int, header: Header, packed: bytes) -> bytes:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from fencepost._core import keys
+from fencepost._core import commands, keys
 from fencepost._core.codec import Codec
 from fencepost._core.observe import CacheBypassed
 from fencepost._core.port import Port
@@ -23,10 +23,12 @@ from fencepost.cache.write import Written
 from fencepost.errors import Refused, Unavailable, WaitTimeout
 
 if TYPE_CHECKING:
+    from fencepost._core.script import Call
     from fencepost.client import AsyncClient, Client
 
 T = TypeVar("T")
 _FAILED_KEYS: Final = 1024
+_KEPT_CALLS: Final = 4096
 
 
 class Box:
@@ -69,6 +71,16 @@ class Reads(Generic[T]):
         self._failed: OrderedDict[str, tuple[float, Exception]] = OrderedDict()
         self._flights = flights(self._give_back)
         self._hits = 0
+        self._early = options.beta * 40.0  # times the cost of a load: nobody refreshes earlier
+        self._calls: dict[str, Call[bytes | None]] = {}  # of keys that were read
+
+    def _call_of(self, key: str) -> Call[bytes | None]:
+        """The GET of a key; kept, since a call is never changed."""
+        _must_be_key(key)
+        if len(self._calls) >= _KEPT_CALLS:
+            self._calls.clear()
+        call = self._calls[key] = commands.get(self._region.entry(key))
+        return call
 
     async def _give_back(self, held: Held) -> None:
         await protocol.release(self._io, self._region, held.lease, held)
@@ -97,10 +109,13 @@ class Reads(Generic[T]):
         ask: Ask,
         raw: bytes | None = None,
         down: Exception | None = None,
+        asked: float | None = None,
     ) -> Entry[T]:
-        """Read through. ``raw`` is what was read already, ``down`` why the server can't be asked."""
+        """Read through. ``raw`` is what was read already, ``down`` why the server can't be asked,
+        ``asked`` when the call began."""
         _must_be_key(key)
-        io, options, asked = self._io, self.options, self._io.now()
+        io, options = self._io, self.options
+        asked = io.now() if asked is None else asked
         for _ in range(options.rounds):
             found = NOTHING
             if down is None:
