@@ -181,6 +181,8 @@ def decode(raw: bytes, key: str, codec: Codec[T]) -> Stored[T]:
         raise Unreadable("foreign")
     if len(raw) > codec.max_bytes + 70_000:
         raise Unreadable("oversized")
+    if not raw[2:56].isascii():  # read as text, later
+        raise Unreadable("corrupt")
     try:
         fresh_until = int(raw[43:56])
         end = 60 + _lengths[raw[56:60]]

@@ -349,10 +349,10 @@ class SyncServer:
         """Hand idle connections and free places to the threads that wait, in order."""
         with self._lock:
             if self._closed:
-                for connection in self._idle:
+                while self._idle:  # others may still be giving theirs back
+                    connection = self._idle.pop()
                     connection.close("the client was closed")
                     self._all.discard(connection)
-                self._idle.clear()
             while self._queue:
                 if self._idle and not self._closed:
                     self._queue[0].connection = self._idle.pop()
