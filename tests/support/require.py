@@ -17,6 +17,7 @@ CAPABILITIES = {
     "browser": "a Chromium on PATH (Debian: chromium)",
     "faketime": "faketime on PATH (Debian: faketime)",
     "uvloop": "the package uvloop",
+    "zstd": "the package zstandard",
     "make": "make on PATH",
     "git": "git on PATH, and a checkout",
 }
