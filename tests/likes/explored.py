@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from fencepost._core.keys import like_shard
 from fencepost.errors import OutcomeUnknown, Unavailable
-from fencepost.likes import protocol
+from fencepost.likes import durable, lives, protocol
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.protocol import Known, Shard
-from fencepost.likes.scripts import SCRIPTS, Closed, Done, Same, Scripts
-from fencepost.likes.store import LikeStore, Place
+from fencepost.likes.scripts import SCRIPTS, Done, Same, Scripts
+from fencepost.likes.store import Committed, ItemBatch, Place
 from fencepost.testing import Cell, Faults, Move, Scenario, SimPort, View
-from fencepost.testing.model_likes import ModelLikes
+from fencepost.testing.model_likes import ItemRow, ModelLikes
 
 Protocol = Callable[[SimPort], Coroutine[Any, Any, Any]]
 SCOPE = "likes:n:000"
@@ -34,6 +34,38 @@ class Truth(NamedTuple):
     told: tuple[tuple[tuple[int, int], bool], ...] = ()
     wrong: str = ""
     deleted: bool = False
+    forgotten: bool = False
+    committed: tuple[
+        tuple[tuple[int, int], bool], ...
+    ] = ()  # told to be in SQL, and not changed since
+    outside: bool = False  # SQL was written past us, and nobody told us yet
+
+    @property
+    def exempt(self) -> bool:
+        """Whether the cache may differ from this for now."""
+        return self.lost or self.deleted or self.outside
+
+
+class Witness(ModelLikes):
+    """A store that remembers the newest version applied of each pair, and says when an older one follows."""
+
+    applied: Cell[Any]
+    undone: Cell[str]
+
+    def commit(
+        self, place: Place, epoch: int, fence: int, batches: Sequence[ItemBatch]
+    ) -> Committed:
+        done = super().commit(place, epoch, fence, batches)
+        newest = dict(self.applied.state)
+        for batch in batches if not done.refused else ():
+            for one in batch.changes:
+                pair, row = (batch.item, one.user), self.state.item(batch.item)
+                if row is None or one.version >= newest.get(pair, (0, 0)):
+                    newest[pair] = one.version
+                elif (one.user in row.likers) == one.liked and not done.skipped:
+                    self.undone.state = f"{one} came after {newest[pair]}"
+        self.applied.state = tuple(sorted(newest.items()))
+        return done
 
 
 class LikesWorld:
@@ -45,6 +77,7 @@ class LikesWorld:
         scripts: The scripts, one of them changed perhaps.
         model: The store, one guard taken away perhaps.
         opened: Whether the shard is open at first.
+        witness: Whether to see that SQL never goes back to an older version of a pair.
         **options: Of the like cache.
     """
 
@@ -56,10 +89,17 @@ class LikesWorld:
         scripts: Scripts = SCRIPTS,
         model: type[ModelLikes] = ModelLikes,
         opened: bool = True,
+        witness: bool = False,
         **options: Any,
     ) -> None:
         self.items = {1: (1,)} if items is None else dict(items)
+        self.applied: Cell[Any] = Cell(())
+        self.undone = Cell("")
+        if witness:
+            model = type(model.__name__, (Witness, model), {})
         self.store = model(dict(self.items), {SCOPE: 1} if opened else None)
+        if isinstance(self.store, Witness):
+            self.store.applied, self.store.undone = self.applied, self.undone
         keys = like_shard("t", "n", 0)
         rounds = options.pop("rounds", 3)
         settings = LikeOptions(**{"shards": 1, "full_max": 100 if full else 0, **options})
@@ -141,6 +181,46 @@ class LikesWorld:
 
         return work
 
+    def commits(self, item: int, user: int, liked: bool) -> Protocol:
+        """One client that waits until its like is in SQL, in a group of one."""
+        pair = (item, user)
+
+        def told() -> None:
+            truth, row = self.truth.state, self.store.state.item(item)
+            there = row is not None and user in row.likers
+            if (pair in truth.likes) == liked != there:
+                truth = truth._replace(
+                    wrong=f"told that {pair}={liked} is in SQL, which says {there}"
+                )
+            elif (pair in truth.likes) == liked:
+                committed = tuple(sorted({**dict(truth.committed), pair: liked}.items()))
+                truth = truth._replace(committed=committed)
+            self.truth.state = truth
+
+        async def work(io: SimPort) -> bool:
+            async def join(one: durable.Wanted) -> durable.Verdict:
+                verdicts, _, _ = await durable.commit_group(io, self.shard, self.known, [one])
+                return verdicts[0]
+
+            result, _ = await durable.set_committed(
+                io, self.shard, self.known, str(item), str(user), liked, join
+            )
+            await io.call(told)
+            return result.changed
+
+        return work
+
+    def late_opener(self, user: int = 1, item: int = 1) -> Protocol:
+        """Who looked at an empty server, raised the epoch, and was overtaken by others before it opened."""
+
+        async def work(io: SimPort) -> Any:
+            await io.run(self.shard.scripts.open((self.keys.opening,), ("", 0, IDENTITY), IDENTITY))
+            older = Known("0", IDENTITY)
+            result, _ = await protocol.status(io, self.shard, older, str(item), str(user))
+            return (result.liked, result.count)
+
+        return work
+
     def delete_item(self, item: int = 1) -> Protocol:
         """The application deletes an item in SQL."""
 
@@ -154,7 +234,54 @@ class LikesWorld:
 
         return work
 
+    def forget(self, item: int = 1) -> Protocol:
+        """The application deletes an item as it should: tombstone, SQL, tombstone."""
+
+        def delete() -> None:
+            self.store.put_item(item, None)
+
+        def begun() -> None:
+            self.truth.state = self.truth.state._replace(deleted=True)
+
+        def forgotten() -> None:
+            self.truth.state = self.truth.state._replace(forgotten=True)
+
+        async def work(io: SimPort) -> None:
+            await io.call(begun)
+            await lives.forget_item(io, self.shard, self.known, str(item), delete)
+            await io.call(forgotten)
+
+        return work
+
+    def evict(self, user: int = 1, item: int = 1) -> Protocol:
+        """A process drops a clean state to bound the header's memory."""
+
+        async def work(io: SimPort) -> None:
+            keys = (self.keys.header(str(item)), self.keys.journal(str(item)))
+            await io.run(self.shard.scripts.evict(keys, [f"u{user}"]))
+
+        return work
+
+    def outside(self, user: int = 9, item: int = 1) -> Protocol:
+        """Somebody inserts a row past the like cache, then invalidates the item."""
+
+        def insert() -> None:
+            row = self.store.state.item(item)
+            assert row is not None
+            self.store.put_item(item, ItemRow(row.count + 1, row.likers | {user}, row.version))
+            truth = self.truth.state
+            self.truth.state = truth._replace(likes=truth.likes | {(item, user)}, outside=True)
+
+        async def work(io: SimPort) -> None:
+            await io.call(insert)
+            await lives.invalidate(io, self.shard, str(item))
+
+        return work
+
     # -- the truth
+
+    def _on_invalidate(self, name: str, call: Any, answer: Any) -> None:
+        self.truth.state = self.truth.state._replace(outside=False)
 
     def _on_set(self, name: str, call: Any, answer: Any) -> None:
         item, user, liked = int(call.args[2]), int(call.args[3][1:]), call.args[4] == "1"
@@ -162,14 +289,15 @@ class LikesWorld:
         pair = (item, user)
         if isinstance(answer, Done):
             likes = truth.likes | {pair} if liked else truth.likes - {pair}
-            truth = truth._replace(likes=likes)
-        elif isinstance(answer, Same) and not truth.lost and (pair in truth.likes) != liked:
+            committed = tuple(one for one in truth.committed if one[0] != pair)
+            truth = truth._replace(likes=likes, committed=committed)
+        elif isinstance(answer, Same) and not truth.exempt and (pair in truth.likes) != liked:
             truth = truth._replace(
                 wrong=f"told {pair} was {liked} before, truth {sorted(truth.likes)}"
             )
         if isinstance(answer, (Done, Same)) and truth.lost:
             truth = truth._replace(told=tuple(sorted({**dict(truth.told), pair: liked}.items())))
-        if isinstance(answer, (Done, Same)) and not truth.lost and not truth.deleted:
+        if isinstance(answer, (Done, Same)) and not truth.exempt:
             count = sum(one == item for one, _ in truth.likes)
             if answer.count != count:
                 truth = truth._replace(
@@ -179,7 +307,7 @@ class LikesWorld:
 
     def _on_read(self, name: str, call: Any, fields: Any) -> None:
         truth = self.truth.state
-        if truth.lost or truth.deleted:
+        if truth.exempt:
             return
         item, who = int(call.args[1].rpartition(":")[2]), call.args[6:]
         said = protocol.read_header(fields, Known("1", IDENTITY), str(item))
@@ -191,6 +319,10 @@ class LikesWorld:
             self.truth.state = truth._replace(
                 wrong=f"{name} read {said}, truth {sorted(truth.likes)}"
             )
+
+    def on_journal_lost(self, name: str, call: Any, answer: Any) -> None:
+        """A journal alone was lost: until the header expires, the cache knows more than SQL ever will."""
+        self.truth.state = self.truth.state._replace(lost=True, outside=True, told=())
 
     def _on_loss(self, name: str, call: Any, answer: Any) -> None:
         self.truth.state = self.truth.state._replace(lost=True, told=())
@@ -223,11 +355,25 @@ class LikesWorld:
                 return f"item {item} is full and lacks {sorted(missing)}"
         return None
 
+    def owed(self, view: View) -> frozenset[tuple[int, int]]:
+        """What SQL has, and over it what the journal holds."""
+        tables = self.store.state
+        likes = {(item, user) for item, row in tables.items for user in row.likers}
+        for item in self.items:
+            for name, version in view.value(self.keys.journal(str(item)), {}).items():
+                pair = (item, int(name[1:]))
+                (likes.add if version[0] == "1" else likes.discard)(pair)
+        return frozenset(likes)
+
     def invariant(self, view: View) -> str | None:
         truth = self.truth.state
-        if truth.wrong:
-            return truth.wrong
-        if truth.lost or truth.deleted:
+        if truth.wrong or self.undone.state:
+            return truth.wrong or self.undone.state
+        if truth.deleted or truth.outside:
+            return None
+        if wrong := self.headers(view, self.owed(view)):
+            return f"cache against SQL and journal: {wrong}"
+        if truth.lost:
             return None
         if wrong := self.headers(view, truth.likes):
             return f"cache: {wrong}"
@@ -235,6 +381,8 @@ class LikesWorld:
             header = view.keys.get(self.keys.header(str(item)))
             journal = view.keys.get(self.keys.journal(str(item)))
             if journal is None:
+                if header is not None and not header.volatile:
+                    return f"item {item} is clean and its header never expires: {header.value}"
                 continue
             if journal.volatile:
                 return f"the journal of item {item} can expire"
@@ -279,13 +427,21 @@ class LikesWorld:
             if row.count != len(row.likers):
                 return f"like_count of item {item} is {row.count}, rows are {sorted(row.likers)}"
         if truth.deleted:
-            header = view.value(self.keys.header("1"), {})
-            return f"a deleted item is shown: {header}" if "#n" in header else None
+            # Who deletes in SQL alone is seen when the header expires; nothing may bring rows back.
+            if tables.item(1) is not None and truth.forgotten:
+                return f"rows of a deleted item: {sorted(rows)}"
+            shown = "#n" in view.value(self.keys.header("1"), {})
+            return "a forgotten item is shown" if truth.forgotten and shown else None
         if not truth.lost and rows != truth.likes:
             return f"SQL has {sorted(rows)}, truth is {sorted(truth.likes)}"
+        for (item, user), liked in truth.committed:
+            if ((item, user) in rows) != liked:
+                return f"committed {user} on {item} {liked} was undone; SQL has {sorted(rows)}"
         for (item, user), liked in truth.told:
             if ((item, user) in rows) != liked:
                 return f"told since the loss: {user} on {item} {liked}; SQL has {sorted(rows)}"
+        if truth.outside:
+            return None
         if wrong := self.headers(view, rows):
             return f"cache: {wrong}"
         for item, liked, count in view.results["heal"]:
@@ -313,7 +469,7 @@ class LikesWorld:
         return Scenario(
             actors=actors,
             environment=environment or {},
-            cells=[self.store, self.truth],
+            cells=[self.store, self.truth, self.applied, self.undone],
             setup=[*opening, *setup],
             faults=faults or Faults(times=0),
             crashes=frozenset(crashes),
@@ -324,6 +480,7 @@ class LikesWorld:
             observe={
                 "set": self._on_set,
                 "hmget": self._on_read,
+                "invalidate": self._on_invalidate,
                 "flushall": self._on_loss,
                 "restart": self._on_loss,
                 "failover": self._on_loss,
@@ -332,14 +489,24 @@ class LikesWorld:
         )
 
 
-def without(verb: str, *cuts: tuple[str, str]) -> Scripts:
-    """The scripts with pieces of one script's text replaced; a piece that is not there is an error."""
-    script = getattr(SCRIPTS, verb)
-    text = script.plain
-    for old, new in cuts:
-        assert old in text, f"{verb}.lua does not hold {old!r}"
-        text = text.replace(old, new)
-    return replace(SCRIPTS, **{verb: script.with_text(text)})
+def without(verbs: str, *cuts: tuple[str, str]) -> Scripts:
+    """The scripts with pieces of text replaced.
+
+    Args:
+        verbs: Of which script, or of which scripts (``begin+fill``).
+        *cuts: Pieces, each with what stands in its place; one that is in none of them is an error.
+    """
+    scripts, left = SCRIPTS, set(cuts)
+    for verb in verbs.split("+"):
+        script = getattr(SCRIPTS, verb)
+        text = script.plain
+        for old, new in cuts:
+            if old in text:
+                left.discard((old, new))
+                text = text.replace(old, new)
+        scripts = replace(scripts, **{verb: script.with_text(text)})
+    assert not left, f"{verbs} do not hold {left}"
+    return scripts
 
 
-__all__ = ["IDENTITY", "SCOPE", "Closed", "LikeStore", "LikesWorld", "Truth", "without"]
+__all__ = ["IDENTITY", "SCOPE", "SCRIPTS", "LikesWorld", "Truth", "without"]

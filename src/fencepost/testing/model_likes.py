@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fencepost._core.keys import bounded, unescape
-from fencepost.likes.store import Change, Committed, Id, ItemBatch, Place, Snapshot
+from fencepost.likes.store import Change, Committed, Id, ItemBatch, Place, Poisoned, Snapshot
 
 Version = tuple[int, int]
 
@@ -122,6 +122,11 @@ class ModelLikes:
             count = row.count + len(likers) - len(row.likers)
             self.put_item(batch.item, ItemRow(count, frozenset(likers), self.remembers(row, batch)))
         return Committed("", changed, skipped, tuple(orphans))
+
+    def poison(
+        self, place: Place, limit: int, only: tuple[Id, Id] | None = None
+    ) -> Sequence[Poisoned]:
+        return ()  # there is nothing that it would refuse
 
     # -- the guards, one method each: a test takes one away to see it matter
 
