@@ -448,9 +448,11 @@ async def test_many_are_loaded_in_one_call(make: Make, kind: str) -> None:
     assert (await face.peek("none")).status == "negative"
     assert len(asked) == 1
     assert await face.get_many([], load) == {}
+    await face.command("RPUSH", face.key("list").entry, "x")
+    assert await face.get_many(["a", "list"], load) == {"a": "va", "list": "vlist"}
     many = [str(n) for n in range(1_000)]
     assert len(await face.get_many(many, load)) == 1_000
-    assert len(asked) == 2
+    assert len(asked) == 3
 
 
 @every_face

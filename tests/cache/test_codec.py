@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost._core.codec import Codec, Undecodable
-from fencepost.cache.entry import OTHERWISE, Unreadable, decode, fresh_value
+from fencepost.cache.entry import Known, Unreadable, decode
 from fencepost.errors import Refused
 from support.cache import packed
 from support.require import require
@@ -40,7 +40,6 @@ def test_an_entry_comes_back(value: Any, key: str) -> None:
     raw = packed(value, key=key, revision=5, stamps={"g": "s"})
     stored = decode(raw, key, Codec())
     assert (stored.value, stored.header.key, stored.revision) == (value, key, 5)
-    assert fresh_value(packed(value, key=key), key, Codec(), 0.0, 0.0) == value
 
 
 @given(st.binary(max_size=200))
@@ -48,7 +47,6 @@ def test_bytes_of_anything_are_unreadable_and_no_error(raw: bytes) -> None:
     for data in (raw, b"F1" + raw):
         with pytest.raises(Unreadable):
             decode(data, "k", Codec())
-        assert fresh_value(data, "k", Codec(), 0.0, 0.0) is OTHERWISE
 
 
 def test_any_byte_of_an_entry_may_be_wrong() -> None:
@@ -58,23 +56,36 @@ def test_any_byte_of_an_entry_may_be_wrong() -> None:
         bad = good[:at] + bytes([byte]) + good[at + 1 :]
         with contextlib.suppress(Unreadable):
             assert decode(bad, "k", Codec()).header.key == "k"
-        fresh_value(bad, "k", Codec(), 0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("now_ms", "early", "more"),
-    [
-        (9_999_999_999_999, 0, {}),
-        (0, 1e10, {"cost_ms": 1_000}),
-        (0, 0, {"stamps": {"g": "s"}}),
-        (0, 0, {"key": "other"}),
-    ],
-)
-def test_what_is_not_plainly_fresh_goes_the_long_way(now_ms: int, early: float, more: Any) -> None:
-    raw = packed("v", **{"key": "k", **more})
-    assert fresh_value(raw, "k", Codec(), now_ms, early) is OTHERWISE
-    assert fresh_value(packed("v", key="k"), "k", Codec(), 0, 40) == "v"
-    assert fresh_value(packed(None, key="k"), "k", Codec(), 0, 40) is None
+def test_what_is_known_of_an_entry_is_only_good_for_that_entry() -> None:
+    codec: Codec[Any] = Codec()
+    known: Known[Any] = Known(None)
+    raw = packed("v", key="k", fresh_until=1_000_000, cost_ms=10)
+    assert not raw.startswith(known.seen[0])
+    known.learn(decode(raw, "k", codec), codec, 40.0)
+    head, end, until_ms = known.seen
+    assert (until_ms, raw[end:]) == (1_000_000 - 400, codec.encode("v")[1])
+    assert raw.startswith(head)
+    others: list[dict[str, Any]] = [
+        {"key": "l"},
+        {"token": "new"},
+        {"revision": 1},
+        {"fresh_until": 1_000_001},
+        {"stamps": {"g": "s"}},
+    ]
+    for change in others:
+        other = packed("v", **{"key": "k", "fresh_until": 1_000_000, "cost_ms": 10, **change})
+        assert not other.startswith(head)
+
+
+@pytest.mark.parametrize("value", [None, "tagged"])
+def test_an_entry_with_more_to_decide_is_not_known(value: Any) -> None:
+    codec: Codec[Any] = Codec()
+    known: Known[Any] = Known(None)
+    raw = packed(value, key="k", stamps={"g": "s"} if value else None)
+    known.learn(decode(raw, "k", codec), codec, 40.0)
+    assert not raw.startswith(known.seen[0])
 
 
 def test_a_codec_reads_what_another_one_wrote() -> None:

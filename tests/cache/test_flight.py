@@ -86,6 +86,22 @@ async def test_the_load_dies_with_its_last_caller_and_gives_its_lease_back(
 
 
 @only_async
+async def test_many_loads_die_with_their_caller_and_give_their_leases_back(
+    make: Make, kind: str
+) -> None:
+    face, loader = make(), Loader(kind, held=True)
+    caller = task(face.get_many(["a", "b"], loader.load))
+    await loader.wait_began()
+    assert await face.command("EXISTS", face.key("a").lease) == 1
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    while any([await face.command("EXISTS", face.key(key).lease) for key in "ab"]):
+        pass
+    assert loader.cancelled == 1
+
+
+@only_async
 async def test_a_cancel_is_never_swallowed(make: Make, kind: str) -> None:
     """Whatever it falls on: each step of a read, one after the other."""
     for steps in range(500):

@@ -20,6 +20,8 @@ from fencepost.cache.region import Region
 from fencepost.cache.scripts import SCRIPTS, Scripts
 from fencepost.errors import ServerError
 from support.cache import altered, make_region, packed, unpacked
+from support.require import require
+from support.servers import ServerProcess, find_binary
 
 OLD, CURRENT, OTHER = "OLD".ljust(22, "_"), "CURRENT".ljust(22, "_"), "OTHER".ljust(22, "_")
 NONE = "-" * 19
@@ -108,9 +110,15 @@ class Key:
         self.command("DEL", self.keys.lease)
 
 
-@pytest.fixture(scope="module")
-def client(server_url: str) -> Iterator[Client]:
-    with Client.from_url(server_url) as client:
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def client(request: pytest.FixtureRequest, server_url: str) -> Iterator[Client]:
+    """Both servers: their Lua is not the same."""
+    if request.param == "valkey":
+        with Client.from_url(server_url) as client:
+            yield client
+        return
+    require("redis", find_binary("redis") is not None)
+    with ServerProcess("redis") as server, Client.from_url(server.url) as client:
         yield client
 
 

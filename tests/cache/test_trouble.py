@@ -75,6 +75,7 @@ async def test_frozen_in_the_middle_of_a_refresh(
     proxy, make = behind
     face, loader = make(), Loader(kind, "v", held=step == "publish")
     await face.get("warm", Loader(kind).load)
+    before = face.count.get("server_failures", 0)  # the machine may be slow
     if step == "claim":
         proxy.hold("request", "EVALSHA")
     reading = asyncio.ensure_future(face.entry("k", loader.load))
@@ -84,7 +85,7 @@ async def test_frozen_in_the_middle_of_a_refresh(
         loader.go.set()
     entry = await reading
     assert (entry.value, entry.status, loader.calls) == ("v", "loaded_unpublished", 1)
-    assert face.count["server_failures"] == 1
+    assert face.count["server_failures"] == before + 1
 
 
 @every_face

@@ -7,10 +7,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import MsgspecError
+
+from fencepost._core.aio import clock
 from fencepost._core.codec import Codec
 from fencepost._core.port import run_sync
 from fencepost.cache.decorator import KeyOf, decorate_async, decorate_sync
-from fencepost.cache.entry import OTHERWISE, Entry, fresh_value
+from fencepost.cache.entry import Entry
 from fencepost.cache.explain import Explained
 from fencepost.cache.flight import AsyncFlights, AsyncGate, SyncFlights, SyncGate
 from fencepost.cache.options import CacheOptions
@@ -101,24 +104,25 @@ class AsyncCache(Reads[T]):
             Unavailable: The server can't be reached, and ``on_down`` is ``raise``.
             Exception: Whatever ``load`` raised; all callers who share it get the same.
         """
-        raw, down, asked = None, None, self._io.now()
+        raw, down, asked = None, None, None
         if not tags and not self._breaker.failures:
             # The hit path: one GET, and nothing that is not needed to answer from it.
+            known = self._known.get(key) or self._know(key)
+            server = self._client._server()  # noqa: SLF001
+            asked = clock()
             try:
-                call = self._calls.get(key) or self._call_of(key)
-                server = self._client._server()  # noqa: SLF001
-                raw = await server.run(call)
+                raw = await server.run(known.call)
                 if raw is not None:
-                    codec = self._region.codec
-                    value = fresh_value(raw, key, codec, server.server_ms(), self._early)
-                    if value is not OTHERWISE:
+                    head, end, until_ms = known.seen
+                    if raw.startswith(head) and server.server_ms() < until_ms:
+                        value: T = self._decode(raw[end:])
                         self._hits += 1
-                        return value  # type: ignore[return-value]
+                        return value
             except UNREACHABLE as error:
                 self._note_failure(error)
                 down = error
-            except ServerError:  # it is not even a string: the long way drops it
-                raw = None
+            except (ServerError, ValueError, MsgspecError):
+                raw = None  # it is not even a string, or no value: the long way drops it
         ask = self._ask(tags, ttl, stale, conditional)
         return (await self._entry(key, load, ask, raw, down, asked)).value
 
@@ -329,23 +333,24 @@ class Cache(Reads[T]):
         stale: float | None = None,
         conditional: bool = False,
     ) -> T | None:
-        raw, down, asked = None, None, self._io.now()
+        raw, down, asked = None, None, None
         if not tags and not self._breaker.failures:
+            known = self._known.get(key) or self._know(key)
+            server = self._client._server  # noqa: SLF001
+            asked = clock()
             try:
-                call = self._calls.get(key) or self._call_of(key)
-                server = self._client._server  # noqa: SLF001
-                raw = server.run(call)
+                raw = server.run(known.call)
                 if raw is not None:
-                    codec = self._region.codec
-                    value = fresh_value(raw, key, codec, server.server_ms(), self._early)
-                    if value is not OTHERWISE:
+                    head, end, until_ms = known.seen
+                    if raw.startswith(head) and server.server_ms() < until_ms:
+                        value: T = self._decode(raw[end:])
                         self._hits += 1
-                        return value  # type: ignore[return-value]
+                        return value
             except UNREACHABLE as error:
                 self._note_failure(error)
                 down = error
-            except ServerError:
-                raw = None
+            except (ServerError, ValueError, MsgspecError):
+                raw = None  # it is not even a string, or no value: the long way drops it
         ask = self._ask(tags, ttl, stale, conditional)
         return run_sync(self._entry(key, load, ask, raw, down, asked)).value
 

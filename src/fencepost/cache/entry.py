@@ -121,8 +121,6 @@ class _Lengths(dict[bytes, int]):
 
 
 _lengths: Final = _Lengths()
-OTHERWISE: Final = object()
-"""``fresh_value`` has no answer: read it the long way."""
 
 
 class Unreadable(Exception):
@@ -201,38 +199,41 @@ def decode(raw: bytes, key: str, codec: Codec[T]) -> Stored[T]:
         raise Unreadable("corrupt") from error
 
 
-def fresh_value(raw: bytes, key: str, codec: Codec[T], now_ms: float, early: float) -> T | object:
-    """The value of an entry that is fresh, plain and without tags: what most reads find.
+_UNSEEN: Final = (b"?", 0, 0.0)  # no entry begins so
+
+
+class Known(Generic[T]):
+    """What a process knows of an entry that it read: enough to see that it is still the same one.
+
+    Prefix and header are the same bytes as long as the entry is the same, so they need not be read
+    again: a hit compares them, looks at the clock, and decodes the value.
 
     Args:
-        raw: What is stored.
-        key: Whose entry it should be.
-        codec: How its value is packed.
-        now_ms: The server's clock.
-        early: So many times the cost of a load before its end somebody may refresh it.
-
-    Returns:
-        The value (None for "there is none"); ``OTHERWISE`` if there is more to decide.
+        call: Its GET.
     """
-    try:
-        end = 60 + _lengths[raw[56:60]]
-        header = _read_header(raw[60:end])
-        left = int(raw[43:56]) - now_ms
-        if (
-            left <= header.cost_ms * early
-            or left <= 0
-            or header.key != key
-            or header.stamps
-            or raw[:2] != b"F1"
-            or len(raw) > codec.max_bytes
-        ):
-            return OTHERWISE
-        if header.format == codec.plain:
-            value: T = codec.decode_plain(raw[end:])
-            return value
-        return None if header.negative else OTHERWISE
-    except Exception:  # whatever it is, the long way says it
-        return OTHERWISE
+
+    __slots__ = ("call", "seen")
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        # The head, its length, and until when (of the server's clock) the entry is fresh and not
+        # even early; replaced as one, since threads read it.
+        self.seen: tuple[bytes, int, float] = _UNSEEN
+
+    def learn(self, stored: Stored[T], codec: Codec[T], early: float) -> None:
+        """Remember an entry, if nothing but its age has to be judged.
+
+        Args:
+            stored: The entry.
+            codec: How its value is packed.
+            early: So many times the cost of a load before its end somebody may refresh it.
+        """
+        header = stored.header
+        if header.stamps or header.negative or header.format != codec.plain:
+            self.seen = _UNSEEN
+            return
+        end = 60 + _lengths[stored.raw[56:60]]
+        self.seen = (stored.raw[:end], end, stored.fresh_until - header.cost_ms * early)
 
 
 def encode(token: str, revision: str, fresh_until: int, header: Header, packed: bytes) -> bytes:

@@ -14,16 +14,13 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from fencepost.cache.protocol import Held
 from fencepost.errors import Overloaded, Unavailable
 
-if TYPE_CHECKING:
-    from fencepost.cache.entry import Entry
-
-Work = Callable[[Held], Coroutine[Any, Any, "Entry[Any] | None"]]
+Work = Callable[[Held], Coroutine[Any, Any, Any]]
 GiveBack = Callable[[Held], Coroutine[Any, Any, None]]
 LATE: Final = object()
 """The result of a flight that took longer than a caller waits."""
@@ -199,7 +196,7 @@ class AsyncFlights:
         try:
             return await work(held)
         except asyncio.CancelledError:
-            if held.token:
+            if held.token or held.many:
                 self._spawn(place[0], self._give_back(held))
             raise
         finally:
@@ -292,7 +289,7 @@ class SyncFlights:
             raise
         except BaseException:  # interrupted: one of those who wait flies on
             flight.abandoned = True
-            if held.token:
+            if held.token or held.many:
                 self._spawn(self._give_back(held))
             raise
         finally:

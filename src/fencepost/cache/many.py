@@ -8,14 +8,16 @@ from typing import Any
 from fencepost._core import commands
 from fencepost._core.observe import Refresh
 from fencepost._core.port import Port
-from fencepost.cache.entry import Entry, Missing
+from fencepost.cache.entry import Entry, Missing, Status
 from fencepost.cache.judge import EARLY, FRESH, Candidate, candidate
 from fencepost.cache.protocol import (
     NOTHING,
     WAITING,
+    Held,
     Look,
     Read,
     judged,
+    look,
     new_token,
     own,
     pack,
@@ -31,14 +33,19 @@ from fencepost.cache.protocol import (
 )
 from fencepost.cache.region import Ask, Load, Region
 from fencepost.cache.scripts import Older, Published, Value, Wait
-from fencepost.errors import FencepostError, Refused, WaitTimeout
+from fencepost.errors import FencepostError, Refused, ServerError, WaitTimeout
 
 Seen = dict[str, Look]
 
 
 async def look_many(io: Port, region: Region, keys: Sequence[str], ask: Ask) -> dict[str, Look]:
     """Read and judge many: one write, and one more if entries have tags."""
-    raws = await io.all([commands.get(region.entry(key)) for key in keys])
+    try:
+        raws = await io.all([commands.get(region.entry(key)) for key in keys])
+    except ServerError as error:
+        if error.code != "WRONGTYPE":
+            raise
+        return {key: await look(io, region, key, ask) for key in keys}  # which drops it
     stored = {
         key: None if raw is None else await readable(io, region, key, raw)
         for key, raw in zip(keys, raws, strict=True)
@@ -56,7 +63,12 @@ async def look_many(io: Port, region: Region, keys: Sequence[str], ask: Ask) -> 
 
 
 async def refresh_many(
-    io: Port, region: Region, pending: Seen, load_many: Load, ask: Ask
+    io: Port,
+    region: Region,
+    pending: Seen,
+    load_many: Load,
+    ask: Ask,
+    held: Held | None = None,
 ) -> dict[str, Entry[Any]]:
     """Load what is pending in one call, and wait for what others are loading.
 
@@ -67,19 +79,22 @@ async def refresh_many(
         load_many: Is given the keys that are ours to load; returns a mapping. What it leaves out
             the source does not have.
         ask: How the caller asks; ``background`` leaves to others what they are loading.
+        held: Told which leases are held, for who stops this from outside.
 
     Raises:
         WaitTimeout: Others took too long, and ``on_timeout`` says so.
         RefreshRejected: A load was refused, and ``on_rejected`` says so.
     """
-    options, pending = region.options, dict(pending)
+    options, pending, held = region.options, dict(pending), held or Held()
     results: dict[str, Entry[Any]] = {}
     deadline, waits, loads = io.now() + options.wait, 0, 0
     while pending:
-        mine = await _claim_many(io, region, pending, ask, results, "waited" if waits else "hit")
+        status: Status = "waited" if waits else "hit"
+        mine = await _claim_many(io, region, pending, ask, results, status, held)
         if mine:
             loads += 1
-            done = await _load_many(io, region, mine, pending, load_many, ask)
+            done = await _load_many(io, region, mine, load_many, ask)
+            held.many = ()
             for key, entry in done.items():
                 again = not entry.published and entry.reason not in ("unreachable", "writing")
                 if not again or (loads >= options.rounds and entry.reason != "older"):
@@ -111,7 +126,8 @@ async def _claim_many(
     pending: Seen,
     ask: Ask,
     results: dict[str, Entry[Any]],
-    status: Any,
+    status: Status,
+    held: Held,
 ) -> dict[str, str]:
     """Claim all that is pending; the tokens of those that are ours."""
     sent, tokens, lease_ms = io.now(), {}, int(region.options.lease * 1000)
@@ -121,6 +137,7 @@ async def _claim_many(
         seen = found.stored.token if found.stored is not None else ""
         words = (tokens[key], seen, lease_ms)
         calls.append(region.scripts.claim((keys.entry, keys.lease, keys.intents), words))
+    held.many = tuple((region.keys(key).lease, token) for key, token in tokens.items())
     for key, answer in zip(list(pending), await io.all(calls), strict=True):
         if isinstance(answer, Value):
             del tokens[key]
@@ -131,11 +148,12 @@ async def _claim_many(
                 del pending[key]
         elif isinstance(answer, Wait):
             del tokens[key]
+    held.many = tuple((region.keys(key).lease, token) for key, token in tokens.items())
     return tokens
 
 
 async def _load_many(
-    io: Port, region: Region, mine: dict[str, str], pending: Seen, load_many: Load, ask: Ask
+    io: Port, region: Region, mine: dict[str, str], load_many: Load, ask: Ask
 ) -> dict[str, Entry[Any]]:
     """The owner's part for all of them; no lease is left when this returns or raises."""
     leases = tuple((region.keys(key).lease, token) for key, token in mine.items())
@@ -149,7 +167,7 @@ async def _load_many(
                 for key, read in reads.items()
             }
         except Exception:
-            await _release_many(io, region, leases)
+            await release_many(io, region, leases)
             raise
     finally:
         if renewal is not None:
@@ -223,11 +241,12 @@ def _said(answer: Mapping[str, Any], key: str) -> Candidate:
     return said
 
 
-async def _release_many(io: Port, region: Region, leases: tuple[tuple[str, str], ...]) -> None:
+async def release_many(io: Port, region: Region, leases: tuple[tuple[str, str], ...]) -> None:
+    """Give leases back; those that can't be end by themselves."""
     try:
         await io.all([region.scripts.release((lease,), (token,)) for lease, token in leases])
     except FencepostError:
-        region.told.counts["release_failed"] += 1  # they end by themselves
+        region.told.counts["release_failed"] += 1
 
 
 async def _without_lease(

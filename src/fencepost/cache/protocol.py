@@ -82,10 +82,11 @@ NOTHING: Final = Look(GONE, None)
 
 @dataclass(slots=True)
 class Held:
-    """The lease that a refresh may hold: whoever stops it in the middle gives that back."""
+    """The leases that a refresh may hold: whoever stops it in the middle gives them back."""
 
     token: str = ""
     lease: str = ""
+    many: tuple[tuple[str, str], ...] = ()
 
 
 def new_token(io: Port) -> str:

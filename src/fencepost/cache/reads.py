@@ -12,7 +12,7 @@ from fencepost._core.observe import CacheBypassed
 from fencepost._core.port import Port
 from fencepost.cache import many, protocol, write
 from fencepost.cache.breaker import Breaker
-from fencepost.cache.entry import Entry, Stored
+from fencepost.cache.entry import Entry, Known, Stored
 from fencepost.cache.explain import Explained, explain
 from fencepost.cache.flight import LATE, AsyncFlights, SyncFlights
 from fencepost.cache.judge import EARLY, FRESH, GONE, STALE, tag_names
@@ -23,12 +23,11 @@ from fencepost.cache.write import Written
 from fencepost.errors import Refused, Unavailable, WaitTimeout
 
 if TYPE_CHECKING:
-    from fencepost._core.script import Call
     from fencepost.client import AsyncClient, Client
 
 T = TypeVar("T")
 _FAILED_KEYS: Final = 1024
-_KEPT_CALLS: Final = 4096
+_KNOWN: Final = 8192
 
 
 class Box:
@@ -72,18 +71,22 @@ class Reads(Generic[T]):
         self._flights = flights(self._give_back)
         self._hits = 0
         self._early = options.beta * 40.0  # times the cost of a load: nobody refreshes earlier
-        self._calls: dict[str, Call[bytes | None]] = {}  # of keys that were read
+        self._known: dict[str, Known[T]] = {}  # entries that were read here
+        self._decode = codec.decode_plain
 
-    def _call_of(self, key: str) -> Call[bytes | None]:
-        """The GET of a key; kept, since a call is never changed."""
+    def _know(self, key: str) -> Known[T]:
         _must_be_key(key)
-        if len(self._calls) >= _KEPT_CALLS:
-            self._calls.clear()
-        call = self._calls[key] = commands.get(self._region.entry(key))
-        return call
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        known: Known[T] = Known(commands.get(self._region.entry(key)))
+        self._known[key] = known
+        return known
 
     async def _give_back(self, held: Held) -> None:
-        await protocol.release(self._io, self._region, held.lease, held)
+        if held.token:
+            await protocol.release(self._io, self._region, held.lease, held)
+        if held.many:
+            await many.release_many(self._io, self._region, held.many)
 
     def _limited(self, load: Load, box: Box) -> Load:
         """The loader, with its hard limit where that can be had."""
@@ -165,6 +168,9 @@ class Reads(Generic[T]):
         io, options, state = self._io, self.options, found.state
         if state is FRESH:
             self._hits += 1
+            known = self._known.get(key)
+            if known is not None:
+                known.learn(stored, self._region.codec, self._early)
             return stored.shown("hit", io.now())
         if self._recently_failed(key, 1.0) is None:
             quiet = Ask(ask.tags, ask.ttl, None, ask.conditional, background=True)
@@ -301,7 +307,12 @@ class Reads(Generic[T]):
             if old:
                 self._refresh_old(old, load_many, ask)
             if pending:
-                found.update(await many.refresh_many(io, region, pending, limited, ask))
+
+                def work(held: Held) -> Any:
+                    return many.refresh_many(io, region, pending, limited, ask, held)
+
+                # A flight of its own: if its caller is cancelled, its leases are given back.
+                found.update(await self._flights.share(f"many {io.token()}", work, None))
         except UNREACHABLE as error:
             if error is box.error:
                 raise
@@ -323,8 +334,8 @@ class Reads(Generic[T]):
         quiet = Ask(ask.tags, ask.ttl, background=True)
         limited = self._limited(load_many, Box())
 
-        async def work(held: Held) -> None:
-            await many.refresh_many(self._io, self._region, old, limited, quiet)
+        def work(held: Held) -> Any:
+            return many.refresh_many(self._io, self._region, old, limited, quiet, held)
 
         self._flights.start(f"many {self._io.token()}", work)
 
