@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost import Client, OutcomeUnknown, Overloaded
+from fencepost import Client, OutcomeUnknown, Overloaded, Unavailable
 from fencepost._core import commands
+from fencepost.wire import pool
 from fencepost.wire.pool import SyncServer
 from fencepost.wire.sock import Connection
 from support.until import until_sync
@@ -94,6 +96,24 @@ def test_sockets_that_die_make_room_for_new_ones(proxy: Proxy) -> None:
             with pytest.raises(OutcomeUnknown):
                 client.command("ECHO", "x")
         assert client._server._places <= 2
+
+
+def test_threads_that_fail_together_fail_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else eight threads would push the next try eight steps away."""
+    together = threading.Barrier(8)
+
+    def refuse(*_: Any) -> Connection:
+        together.wait()
+        raise Unavailable("nobody there")
+
+    monkeypatch.setattr(pool, "open_connection", refuse)
+    with Client.from_url("redis://h") as client:
+        server = client._server
+        workers = [Worker(server._open, monotonic() + 60) for _ in range(8)]
+        for worker in workers:
+            worker.join()
+            assert isinstance(worker.outcome, Unavailable)
+        assert server._failures == 1
 
 
 def interrupt_a_read(client: Client, proxy: Proxy) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import random
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -204,6 +205,58 @@ async def test_nothing_moves_so_who_waits_for_room_is_told_to_come_back(proxy: P
         assert proxy.count("ECHO") == 4
         proxy.release("reply")
         assert await client.command("ECHO", "again") == b"again"
+
+
+async def test_server_that_stops_under_an_idle_link_is_noticed_within_the_budget(
+    proxy: Proxy,
+) -> None:
+    """A link that rests watches no deadline; the first request after that must."""
+    async with AsyncClient.from_url(proxy.url, budget=0.2, health=3600) as client:
+        await client.command("PING")
+        link = client._server()._main.link
+        assert link is not None
+        await until(lambda: link._resting)
+        proxy.hold("reply")
+        with pytest.raises(OutcomeUnknown, match=r"0\.2 s"):
+            await client.command("ECHO", 1)
+        proxy.release("reply")
+
+
+async def test_loop_that_was_held_up_reads_before_it_judges(proxy: Proxy) -> None:
+    """A deadline that is past is looked at twice: the reply may lie in the socket."""
+    async with AsyncClient.from_url(proxy.url, budget=60) as client:
+        await client.command("PING")
+        link = client._server()._main.link
+        assert link is not None
+        for looks in (1, 2):
+            proxy.hold("reply")
+            call = asyncio.create_task(client.command("ECHO", "in time"))
+            await proxy.seen(lambda: proxy.waiting == 1)
+            number, _, size = link._batches[0]
+            link._batches[0] = (number, monotonic() - 1, size)  # as if this loop had stood still
+            for _ in range(looks):
+                link._check()
+            proxy.release("reply")
+            if looks == 1:
+                assert await call == b"in time"
+            else:
+                with pytest.raises(OutcomeUnknown):
+                    await call
+
+
+async def test_waiter_that_is_let_in_and_sends_nothing_gives_its_turn_on(proxy: Proxy) -> None:
+    async with AsyncClient.from_url(proxy.url, max_requests=1, budget=20) as client:
+        await client.command("PING")
+        proxy.hold("reply")
+        words: list[Any] = ["first", None, "last"]
+        tasks = [asyncio.create_task(client.command("ECHO", word)) for word in words]
+        await until(lambda: client._server()._main.turns == 2)
+        await proxy.seen(lambda: proxy.waiting == 1)
+        proxy.release("reply")
+        assert await tasks[0] == b"first"
+        with pytest.raises(TypeError):
+            await tasks[1]
+        assert await tasks[2] == b"last"
 
 
 async def test_bytes_are_bounded_too(proxy: Proxy, namespace: str) -> None:
