@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.cache import protocol, write
+from fencepost.cache import loading, protocol, write
 from fencepost.cache.judge import judge
 from fencepost.cache.region import Ask
 from fencepost.cache.scripts import SCRIPTS, Scripts
@@ -265,7 +265,7 @@ def test_tags_are_compared_by_every_read(run: Explored, monkeypatch: pytest.Monk
 
 
 def test_stamps_are_read_before_the_load(run: Explored, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, read = protocol.stamps_of, protocol._read
+    real, read = loading.stamps_of, loading._read
 
     async def nothing(io: Any, region: Any, tags: Any) -> dict[str, str]:
         return dict.fromkeys(tags, "")
@@ -282,9 +282,9 @@ def test_stamps_are_read_before_the_load(run: Explored, monkeypatch: pytest.Monk
     async def of_load(io: Any, region: Any, said: Any, given: Any, stamps: Any) -> dict[str, str]:
         return dict(late_stamps)
 
-    monkeypatch.setattr(protocol, "stamps_of", nothing)
-    monkeypatch.setattr(protocol, "_read", late)
-    monkeypatch.setattr(protocol, "_with_tags_of_load", of_load)
+    monkeypatch.setattr(loading, "stamps_of", nothing)
+    monkeypatch.setattr(loading, "_read", late)
+    monkeypatch.setattr(loading, "with_tags_of_load", of_load)
     world = CacheWorld(rounds=2, wait=0)
     actors = {"a": world.reads(ask=TAGGED), "b": world.reads(ask=TAGGED), "w": tag_writer(world)}
     found(run(world, actors), "read 1", "holds 1")

@@ -16,8 +16,8 @@ from fencepost.cache.decorator import KeyOf, decorate_async, decorate_sync
 from fencepost.cache.entry import Entry
 from fencepost.cache.explain import Explained
 from fencepost.cache.flight import AsyncFlights, AsyncGate, SyncFlights, SyncGate
+from fencepost.cache.loading import UNREACHABLE
 from fencepost.cache.options import CacheOptions
-from fencepost.cache.protocol import UNREACHABLE
 from fencepost.cache.reads import Box, Reads
 from fencepost.cache.region import Load
 from fencepost.cache.write import Written

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from fencepost.cache.protocol import Held
+from fencepost.cache.loading import Held
 from fencepost.errors import Overloaded, Unavailable
 
 Work = Callable[[Held], Coroutine[Any, Any, Any]]

@@ -10,29 +10,21 @@ from fencepost._core.observe import Refresh
 from fencepost._core.port import Port
 from fencepost.cache.entry import Entry, Missing, Status
 from fencepost.cache.judge import EARLY, FRESH, Candidate, candidate
+from fencepost.cache.loading import Held, Read, own, pack, published_as, remember_ms, renew, told
 from fencepost.cache.protocol import (
     NOTHING,
     WAITING,
-    Held,
     Look,
-    Read,
     judged,
     look,
-    new_token,
-    own,
-    pack,
-    published_as,
     readable,
     rejected,
-    remember_ms,
-    renew,
     servable,
-    stamps_of,
     state_of,
-    told,
 )
-from fencepost.cache.region import Ask, Load, Region
+from fencepost.cache.region import Ask, Load, Region, new_token
 from fencepost.cache.scripts import Older, Published, Value, Wait
+from fencepost.cache.tags import stamps_of
 from fencepost.errors import FencepostError, Refused, ServerError, WaitTimeout
 
 Seen = dict[str, Look]

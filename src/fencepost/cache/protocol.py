@@ -20,53 +20,40 @@ may let two owners publish, one after the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost._core import commands
 from fencepost._core.backoff import Backoff
-from fencepost._core.observe import EntryDiscarded, Refresh
+from fencepost._core.observe import EntryDiscarded
 from fencepost._core.port import Port
 from fencepost.cache.entry import (
     HEAD_BYTES,
-    NO_REVISION,
-    TOKEN_CHARS,
     Entry,
-    Header,
-    Missing,
     Status,
     Stored,
     Unreadable,
     decode,
-    encode,
-    revision_text,
 )
 from fencepost.cache.judge import (
     EARLY,
     FRESH,
     GONE,
-    Candidate,
-    candidate,
     is_early,
     judge,
-    life,
     may_be_early,
 )
-from fencepost.cache.region import Ask, Load, Region
-from fencepost.cache.scripts import Lost, Older, Published, Value, Wait
+from fencepost.cache.loading import Held, load_and_publish, load_only
+from fencepost.cache.region import Ask, Load, Region, new_token
+from fencepost.cache.scripts import Value, Wait
 from fencepost.errors import (
-    FencepostError,
-    OutcomeUnknown,
     Overloaded,
     RefreshRejected,
-    Refused,
     ServerError,
-    Unavailable,
     WaitTimeout,
 )
 
 WAITING: Final = Backoff(0.005, 0.2)
-UNREACHABLE: Final = (Unavailable, OutcomeUnknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +65,6 @@ class Look:
 
 
 NOTHING: Final = Look(GONE, None)
-
-
-@dataclass(slots=True)
-class Held:
-    """The leases that a refresh may hold: whoever stops it in the middle gives them back."""
-
-    token: str = ""
-    lease: str = ""
-    many: tuple[tuple[str, str], ...] = ()
-
-
-def new_token(io: Port) -> str:
-    """A token as it stands in an entry; a simulated port's are shorter."""
-    return io.token().ljust(TOKEN_CHARS, "_")
 
 
 # -- reading
@@ -240,7 +213,7 @@ async def refresh(
             waits += 1
             continue
         loads += 1
-        done = await _load_and_publish(io, region, key, load, ask, seen, held)
+        done = await load_and_publish(io, region, key, load, ask, seen, held)
         if done.published or done.reason == "unreachable":
             return done
         refused = done.reason
@@ -285,316 +258,3 @@ async def _waited_enough(
         f"{key!r} was being loaded by somebody else for {options.wait:g} s; "
         "raise wait, or choose on_timeout='load'"
     )
-
-
-# -- loading
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A load that ended: what it said, and when, by both clocks."""
-
-    said: Candidate
-    began: float
-    began_ms: float
-    ended_ms: float
-
-
-async def _read(
-    io: Port, region: Region, key: str, load: Load, ask: Ask, seen: Stored[Any] | None, owner: str
-) -> Read:
-    gate = region.gate
-    if gate is not None:
-        await io.call(gate.enter)
-    began, began_ms = io.now(), io.server_ms()
-    shown = (seen.shown("stale") if seen is not None else None,) if ask.conditional else ()
-    region.told.counts["loads"] += 1
-    try:
-        said = candidate(await io.call(load, *shown))
-    except Missing:
-        said = Candidate(None)
-    except Exception as error:
-        region.told.refreshed(
-            Refresh(
-                region.name,
-                key,
-                began_ms / 1000,
-                io.server_ms() / 1000,
-                "failed",
-                type(error).__name__,
-                owner=owner,
-            )
-        )
-        raise
-    finally:
-        if gate is not None:
-            gate.leave()
-    if said.unchanged and seen is None:
-        raise Refused(f"the loader of {key!r} said NotModified, but there was nothing to keep")
-    return Read(said, began, began_ms, io.server_ms())
-
-
-async def load_only(
-    io: Port,
-    region: Region,
-    key: str,
-    load: Load,
-    ask: Ask,
-    seen: Stored[Any] | None,
-    reason: str,
-) -> Entry[Any]:
-    """Load without a lease: an answer for this caller, which nobody else gets."""
-    read = await _read(io, region, key, load, ask, seen, "")
-    said = read.said
-    region.told.refreshed(
-        Refresh(
-            region.name,
-            key,
-            read.began_ms / 1000,
-            read.ended_ms / 1000,
-            reason,
-            revision=said.revision,
-        )
-    )
-    status = "loaded_unpublished" if reason == "unreachable" else "loaded"
-    return own(key, read, seen, reason, status)
-
-
-def own(key: str, read: Read, seen: Stored[Any] | None, reason: str, status: Any) -> Entry[Any]:
-    said = read.said
-    value = seen.value if said.unchanged and seen is not None else said.value
-    return Entry(
-        key,
-        value,
-        "negative" if value is None else status,
-        read.began_ms / 1000,
-        revision=said.revision,
-        published=False,
-        reason=reason,
-        tags=said.tags,
-        as_of=read.began,
-    )
-
-
-async def _load_and_publish(
-    io: Port,
-    region: Region,
-    key: str,
-    load: Load,
-    ask: Ask,
-    seen: Stored[Any] | None,
-    held: Held,
-) -> Entry[Any]:
-    """The owner's part. The lease is gone when this returns or raises."""
-    keys, token = region.keys(key), held.token
-    renewal = io.spawn(renew(io, region, ((keys.lease, token),))) if region.renews else None
-    try:
-        try:
-            tags = dict.fromkeys((*ask.tags, *(seen.header.stamps if seen is not None else ())))
-            stamps = await stamps_of(io, region, tuple(tags))
-            read = await _read(io, region, key, load, ask, seen, token)
-            checked = await _with_tags_of_load(io, region, read.said, tuple(ask.tags), stamps)
-            if checked is None:  # tags that nobody knew of: the read may be older than their stamps
-                stamps = await stamps_of(io, region, (*tags, *read.said.tags))
-                read = await _read(io, region, key, load, ask, seen, token)
-                checked = await _with_tags_of_load(io, region, read.said, tuple(ask.tags), stamps)
-            packed = pack(io, region, key, token, read, ask, seen, checked or {})
-        except Exception:
-            await release(io, region, keys.lease, held)
-            raise
-    finally:
-        if renewal is not None:
-            renewal.cancel()
-    if checked is None:
-        await release(io, region, keys.lease, held)
-        return told(region, key, read, seen, "rejected", "invalidated", token)
-    return await _publish(io, region, key, read, seen, held, packed)
-
-
-async def _publish(
-    io: Port,
-    region: Region,
-    key: str,
-    read: Read,
-    seen: Stored[Any] | None,
-    held: Held,
-    packed: Packed,
-) -> Entry[Any]:
-    token, sent = held.token, io.now()
-    try:
-        answer = await io.run(
-            region.scripts.publish(
-                region.keys(key).all[:3],
-                (token, packed.revision, packed.entry, packed.ttl_ms, remember_ms(region)),
-            )
-        )
-    except FencepostError as error:
-        if isinstance(error, UNREACHABLE):
-            held.token = ""  # what it would cost to give it back, everybody would wait for
-        else:
-            await release(io, region, region.keys(key).lease, held)
-        return told(region, key, read, seen, "unreachable", "unreachable", token)
-    held.token = ""
-    if isinstance(answer, Published):
-        told(region, key, read, seen, "published", "", token)
-        return published_as(key, read, seen, packed, token, sent)
-    reason = "older" if isinstance(answer, Older) else answer.reason
-    return told(region, key, read, seen, "rejected", reason, token)
-
-
-def published_as(
-    key: str, read: Read, seen: Stored[Any] | None, packed: Packed, token: str, sent: float
-) -> Entry[Any]:
-    """The entry of a publication: proven right when it was sent."""
-    value = seen.value if read.said.unchanged and seen is not None else read.said.value
-    revision = packed.revision
-    return Entry(
-        key,
-        value,
-        "negative" if value is None else "loaded",
-        read.began_ms / 1000,
-        packed.fresh_until / 1000,
-        None if revision == NO_REVISION else int(revision),
-        tags=packed.tags,
-        token=token,
-        as_of=sent,
-    )
-
-
-def told(
-    region: Region,
-    key: str,
-    read: Read,
-    seen: Stored[Any] | None,
-    verdict: str,
-    reason: str,
-    token: str,
-) -> Entry[Any]:
-    region.told.refreshed(
-        Refresh(
-            region.name,
-            key,
-            read.began_ms / 1000,
-            read.ended_ms / 1000,
-            verdict,
-            reason if verdict == "rejected" else "",
-            read.said.revision,
-            token,
-        )
-    )
-    return own(
-        key, read, seen, reason, "loaded_unpublished" if reason == "unreachable" else "loaded"
-    )
-
-
-async def release(io: Port, region: Region, lease: str, held: Held) -> None:
-    token, held.token = held.token, ""
-    try:
-        await io.run(region.scripts.release((lease,), (token,)))
-    except FencepostError:
-        region.told.counts["release_failed"] += 1  # it ends by itself
-
-
-async def renew(io: Port, region: Region, leases: tuple[tuple[str, str], ...]) -> None:
-    """Prolong leases while their load runs, until its hard limit. A lost one is left alone."""
-    options = region.options
-    until, lease_ms = io.now() + options.load_limit, int(options.lease * 1000)
-    while leases and io.now() < until:
-        await io.sleep(options.lease / 3)
-        calls = [region.scripts.renew((lease,), (token, lease_ms)) for lease, token in leases]
-        try:
-            answers = await io.all(calls)
-        except FencepostError:
-            continue  # perhaps the next one arrives in time
-        kept = zip(leases, answers, strict=True)
-        leases = tuple(one for one, answer in kept if not isinstance(answer, Lost))
-
-
-# -- what is published
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """An entry as it goes to the server."""
-
-    entry: bytes
-    revision: str
-    fresh_until: int
-    ttl_ms: int
-    tags: tuple[str, ...]
-
-
-def remember_ms(region: Region) -> int:
-    """How long an invalidation is remembered."""
-    return int(region.options.remember * 1000)
-
-
-def pack(
-    io: Port,
-    region: Region,
-    key: str,
-    token: str,
-    read: Read,
-    ask: Ask,
-    seen: Stored[Any] | None,
-    stamps: dict[str, str],
-) -> Packed:
-    """Put an entry together."""
-    said = read.said
-    if said.unchanged and seen is not None:
-        header = seen.header
-        negative, letter = header.negative, header.format
-        payload = seen.raw[60 + int(seen.raw[56:60], 16) :]
-        revision = seen.raw[24:43].decode()
-        said = replace(said, value=seen.value, unchanged=not negative)
-    else:
-        negative, revision = said.value is None, revision_text(said.revision)
-        letter, payload = ("-", b"") if negative else region.codec.encode(said.value)
-    ends = life(region.options, said, ask, read.began_ms, io.server_ms(), io.chance())
-    cost = max(int(read.ended_ms - read.began_ms), 0)
-    header = Header(key, int(read.began_ms), cost, ends.stale_ms, negative, letter, stamps)
-    entry = encode(token, revision, ends.fresh_until, header, payload)
-    return Packed(entry, revision, ends.fresh_until, ends.ttl_ms, tuple(stamps))
-
-
-# -- tags
-
-
-async def stamps_of(io: Port, region: Region, tags: tuple[str, ...]) -> dict[str, str]:
-    """The stamps of tags, made where there are none: before the load, so that a tag that is
-    invalidated while it runs has another one by then."""
-    return await _stamps(io, region, (*tags, "") if region.tagging[0] else tags)
-
-
-async def _stamps(io: Port, region: Region, tags: tuple[str, ...]) -> dict[str, str]:
-    if not tags:
-        return {}
-    options = region.options
-    life_ms = int(max((options.ttl + options.stale) * 2, options.remember, 3600) * 1000)
-    calls = [region.scripts.stamp((region.stamp(tag),), (new_token(io), life_ms)) for tag in tags]
-    return dict(zip(tags, await io.all(calls), strict=True))
-
-
-async def _with_tags_of_load(
-    io: Port, region: Region, said: Candidate, given: tuple[str, ...], stamps: dict[str, str]
-) -> dict[str, str] | None:
-    """The stamps that an entry carries; None if those of tags that the load named can't be trusted.
-
-    A stamp that is read after the load may be that of a later invalidation. It is as good as one
-    from before if no tag of the whole cache was invalidated in between: the epoch tells.
-    """
-    more = tuple(tag for tag in said.tags if tag not in stamps)
-    tags = (*given, *(tag for tag in said.tags if tag not in given))
-    if said.unchanged:
-        tags = tuple(tag for tag in stamps if tag)
-    if not more:
-        return {tag: stamps[tag] for tag in tags}
-    if "" not in stamps:
-        region.tagging[0] = True
-        return None
-    late = await _stamps(io, region, more)
-    if (
-        await io.run(commands.get_text(region.stamp(""))) != stamps[""]
-    ):  # after the stamps were read
-        return None
-    return {tag: stamps.get(tag) or late[tag] for tag in tags}

@@ -10,14 +10,15 @@ from fencepost._core import commands, keys
 from fencepost._core.codec import Codec
 from fencepost._core.observe import CacheBypassed
 from fencepost._core.port import Port
-from fencepost.cache import many, protocol, write
+from fencepost.cache import loading, many, protocol, write
 from fencepost.cache.breaker import Breaker
 from fencepost.cache.entry import Entry, Known, Stored
 from fencepost.cache.explain import Explained, explain
 from fencepost.cache.flight import LATE, AsyncFlights, SyncFlights
 from fencepost.cache.judge import EARLY, FRESH, GONE, STALE, tag_names
+from fencepost.cache.loading import UNREACHABLE, Held
 from fencepost.cache.options import CacheOptions, seconds
-from fencepost.cache.protocol import NOTHING, UNREACHABLE, Held, Look
+from fencepost.cache.protocol import NOTHING, Look
 from fencepost.cache.region import PLAIN, Ask, Gate, Load, Region, Told
 from fencepost.cache.write import Written
 from fencepost.errors import Refused, Unavailable, WaitTimeout
@@ -84,7 +85,7 @@ class Reads(Generic[T]):
 
     async def _give_back(self, held: Held) -> None:
         if held.token:
-            await protocol.release(self._io, self._region, held.lease, held)
+            await loading.release(self._io, self._region, held.lease, held)
         if held.many:
             await many.release_many(self._io, self._region, held.many)
 
@@ -237,7 +238,7 @@ class Reads(Generic[T]):
                     return entry
             if self.options.on_down == "raise":
                 raise down
-            return await protocol.load_only(
+            return await loading.load_only(
                 self._io, self._region, key, limited, ask, found.stored, "unreachable"
             )
         except Exception as error:
@@ -254,7 +255,7 @@ class Reads(Generic[T]):
                 "raise wait, or choose on_timeout='load'"
             )
         limited = self._limited(load, Box())
-        return await protocol.load_only(
+        return await loading.load_only(
             self._io, self._region, key, limited, ask, None, "unpublished"
         )
 

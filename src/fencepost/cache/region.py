@@ -10,6 +10,8 @@ from typing import Any, Final, Protocol
 from fencepost._core.codec import Codec
 from fencepost._core.keys import CacheKeys, cache_entry, cache_epoch, cache_keys, cache_stamp
 from fencepost._core.observe import Event, Hook, Refresh
+from fencepost._core.port import Port
+from fencepost.cache.entry import TOKEN_CHARS
 from fencepost.cache.options import CacheOptions
 from fencepost.cache.scripts import SCRIPTS, Scripts
 
@@ -127,3 +129,8 @@ class Ask:
 
 Load = Callable[..., Any]
 PLAIN: Final = Ask()
+
+
+def new_token(io: Port) -> str:
+    """A token as it stands in an entry; a simulated port's are shorter."""
+    return io.token().ljust(TOKEN_CHARS, "_")

@@ -20,17 +20,11 @@ from fencepost._core import commands
 from fencepost._core.port import Port
 from fencepost.cache.entry import NO_REVISION, Entry, Loaded, revision_text
 from fencepost.cache.judge import Candidate, candidate, life
-from fencepost.cache.protocol import (
-    UNREACHABLE,
-    Read,
-    judged,
-    new_token,
-    pack,
-    remember_ms,
-    stamps_of,
-)
-from fencepost.cache.region import PLAIN, Ask, Region
+from fencepost.cache.loading import UNREACHABLE, Read, pack, remember_ms
+from fencepost.cache.protocol import judged
+from fencepost.cache.region import PLAIN, Ask, Region, new_token
 from fencepost.cache.scripts import Older, Published, Touched
+from fencepost.cache.tags import stamps_of
 from fencepost.errors import RefreshRejected
 
 
