@@ -220,13 +220,13 @@ class Proxy(LoopThread):
             for pump in done:
                 pump.result()
         finally:
+            up_writer.transport.abort()  # before the wait: that may be cancelled, as the proxy stops
             for pump in pumps:
                 pump.cancel()
             await asyncio.wait(pumps)
             for pump in pumps:
                 if not pump.cancelled():
                     pump.exception()
-            up_writer.transport.abort()
 
     async def _pump(
         self,
