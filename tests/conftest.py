@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+# Before anything imports them: their asserts say what they saw, like those of a test.
+pytest.register_assert_rewrite(
+    "support.likes", "support.faces", "support.cache", "support.cachefaces", "likes.schedules"
+)
+
 from support.loops import ASYNCIO, UVLOOP, Backend, has_uvloop
 from support.postgres import PostgresProcess, has_postgres
 from support.require import require, required

@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.register_assert_rewrite(
-    "support.likes", "likes.schedules"
-)  # their asserts say what they saw
-
-from support.likes import Lab, LabMaker, lab_maker  # noqa: E402
+# their asserts say what they saw
+from support.likes import Lab, LabMaker, lab_maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
