@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.cache import CacheBypassed
 from fencepost.cache.breaker import FAILURES, Breaker
-from fencepost.errors import OutcomeUnknown, Unavailable
+from fencepost.errors import OutcomeUnknown, Overloaded, Unavailable
 from support.cachefaces import CacheFace, Loader, joined
 from support.faces import every_face
 from support.loops import ASYNCIO
@@ -174,6 +174,31 @@ async def test_an_owner_whose_lease_was_lost_with_the_data_publishes_nothing(
         assert (await reading).value == "new"
         assert loader.calls == 2
         assert face.count["rejected_expired"] == 1
+        await face.close()
+
+
+@every_face
+async def test_a_server_that_is_out_of_memory_is_no_error_of_a_reader(
+    kind: str, namespace: str
+) -> None:
+    with ServerProcess("valkey") as server:
+        face, loader = CacheFace(kind, server.url, namespace), Loader(kind, "new")
+        await face.set("k", "cached")
+        await face.set("old", "cached")
+        await face.command("CONFIG", "SET", "maxmemory", "100kb")
+        entry = await face.entry("other", loader.load)
+        assert (entry.value, entry.status) == ("new", "loaded_unpublished")
+        assert await face.get_many(["k", "more"], lambda keys: dict.fromkeys(keys, "many")) == {
+            "k": "cached",
+            "more": "many",
+        }
+        assert await face.get("k", loader.load) == "cached"
+        await face.invalidate("old")  # which frees memory, and must not wait for any
+        assert await face.get("old", loader.load) == "new"
+        strict = CacheFace(kind, server.url, namespace, on_down="raise")
+        with pytest.raises(Overloaded):
+            await strict.get("other", loader.load)
+        await strict.close()
         await face.close()
 
 

@@ -21,7 +21,7 @@ from fencepost.cache.options import CacheOptions
 from fencepost.cache.reads import Box, Reads
 from fencepost.cache.region import Load
 from fencepost.cache.write import Written
-from fencepost.errors import ServerError, WaitTimeout
+from fencepost.errors import Overloaded, ServerError, WaitTimeout
 
 if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client
@@ -118,7 +118,7 @@ class AsyncCache(Reads[T]):
                         value: T = self._decode(raw[end:])
                         self._hits += 1
                         return value
-            except UNREACHABLE as error:
+            except (*UNREACHABLE, Overloaded) as error:
                 self._note_failure(error)
                 down = error
             except (ServerError, ValueError, MsgspecError):
@@ -346,7 +346,7 @@ class Cache(Reads[T]):
                         value: T = self._decode(raw[end:])
                         self._hits += 1
                         return value
-            except UNREACHABLE as error:
+            except (*UNREACHABLE, Overloaded) as error:
                 self._note_failure(error)
                 down = error
             except (ServerError, ValueError, MsgspecError):

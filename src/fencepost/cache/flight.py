@@ -26,8 +26,12 @@ LATE: Final = object()
 """The result of a flight that took longer than a caller waits."""
 
 
+class Crowded(Overloaded):
+    """The gate is full: not the server, but this process has too much to do."""
+
+
 def _full(limit: int, queue: int) -> Overloaded:
-    return Overloaded(
+    return Crowded(
         f"{limit} loads run and {queue} wait their turn; raise max_loads if the source can take it"
     )
 

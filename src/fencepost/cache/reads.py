@@ -14,19 +14,21 @@ from fencepost.cache import loading, many, protocol, write
 from fencepost.cache.breaker import Breaker
 from fencepost.cache.entry import Entry, Known, Stored
 from fencepost.cache.explain import Explained, explain
-from fencepost.cache.flight import LATE, AsyncFlights, SyncFlights
+from fencepost.cache.flight import LATE, AsyncFlights, Crowded, SyncFlights
 from fencepost.cache.judge import EARLY, FRESH, GONE, STALE, tag_names
 from fencepost.cache.loading import UNREACHABLE, Held
 from fencepost.cache.options import CacheOptions, seconds
 from fencepost.cache.protocol import NOTHING, Look
 from fencepost.cache.region import PLAIN, Ask, Gate, Load, Region, Told
 from fencepost.cache.write import Written
-from fencepost.errors import Refused, Unavailable, WaitTimeout
+from fencepost.errors import Overloaded, Refused, ServerError, Unavailable, WaitTimeout
 
 if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client
 
 T = TypeVar("T")
+DOWN: Final = (*UNREACHABLE, Overloaded, ServerError)
+"""The server does not do what it should: it is away, full, out of memory, misconfigured."""
 _FAILED_KEYS: Final = 1024
 _KNOWN: Final = 8192
 
@@ -156,7 +158,7 @@ class Reads(Generic[T]):
                 found = await protocol.judged(io, self._region, key, ask, raw, {})
             else:
                 found = await protocol.look(io, self._region, key, ask)
-        except UNREACHABLE as error:
+        except DOWN as error:
             self._note_failure(error)
             return NOTHING, error
         self._note_answer()
@@ -225,8 +227,8 @@ class Reads(Generic[T]):
                     entry = await protocol.refresh(
                         self._io, self._region, key, limited, ask, found, held
                     )
-                except UNREACHABLE as error:
-                    if error is box.error:
+                except DOWN as error:
+                    if error is box.error or isinstance(error, Crowded):
                         raise
                     self._note_failure(error)
                     if ask.background:
@@ -314,8 +316,8 @@ class Reads(Generic[T]):
 
                 # A flight of its own: if its caller is cancelled, its leases are given back.
                 found.update(await self._flights.share(f"many {io.token()}", work, None))
-        except UNREACHABLE as error:
-            if error is box.error:
+        except DOWN as error:
+            if error is box.error or isinstance(error, Crowded):
                 raise
             self._note_failure(error)
             missing = [name for name in names if name not in found]
