@@ -2,7 +2,7 @@
 
 On a loop a flight is a task of its own: cancelling a caller cancels nobody else, and with its last
 caller the load is cancelled too. A thread can't hand its work to another (the loader may need what
-belongs to its thread: a session, a request), so there the first caller flies and the others wait;
+belongs to its thread: a connection, a request), so there the first caller flies and the others wait;
 if it is interrupted, one of them takes over. A caller is given a result only if that was known to
 be right after the caller came; otherwise it asks anew (see ``Entry.as_of``).
 """
