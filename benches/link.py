@@ -11,24 +11,26 @@ from functools import partial
 from redis.asyncio import Redis
 
 from benches import peers
-from benches.runner import Case, Load, Looped, Row, Scale, duel, server
+from benches.runner import Case, Load, Looped, Row, Scale, duel, free_port, server
 from fencepost import AsyncClient
 
 PEER = "redis-py asyncio"
 GET_AIM = 12.0  # times less CPU a call at 64 coroutines
 
+_TCP_ONLY = ("valkey-glide",)
+
 Factory = Callable[[], asyncio.AbstractEventLoop]
 
 
 @contextlib.asynccontextmanager
-async def _ours(path: str, op: str, size: int) -> AsyncIterator[Load]:
-    async with AsyncClient.from_url(f"unix://{path}") as client:
+async def _ours(url: str, op: str, size: int) -> AsyncIterator[Load]:
+    async with AsyncClient.from_url(url) as client:
         value = b"x" * size
         await client.command("SET", f"b:{size}", value)
         if op == "get":
             key = f"b:{size}"
 
-            async def work(_worker: int, calls: int) -> None:
+            async def work(worker: int, calls: int) -> None:
                 for _ in range(calls):
                     await client.command("GET", key)
         else:
@@ -50,7 +52,7 @@ async def _redis_py(path: str, op: str, size: int, width: int) -> AsyncIterator[
         if op == "get":
             key = f"b:{size}"
 
-            async def work(_worker: int, calls: int) -> None:
+            async def work(worker: int, calls: int) -> None:
                 for _ in range(calls):
                     await client.get(key)
         else:
@@ -81,7 +83,7 @@ def _against_redis_py(op: str, size: int, width: int, uvloop: bool, scale: Scale
     what = _name(op, size, width, uvloop)
     with (
         server() as path,
-        Looped(partial(_ours, path, op, size), width, factory) as ours,
+        Looped(partial(_ours, f"unix://{path}", op, size), width, factory) as ours,
         Looped(partial(_redis_py, path, op, size, width), width, factory) as peer,
     ):
         result = duel(ours, peer, scale)
@@ -90,11 +92,15 @@ def _against_redis_py(op: str, size: int, width: int, uvloop: bool, scale: Scale
 
 
 def _against_peer(group: str, op: str, size: int, width: int, scale: Scale) -> list[Row]:
-    what = _name(op, size, width)
+    port = free_port() if group in _TCP_ONLY else 0
+    what = _name(op, size, width) + (", TCP" if port else "")
     with (
-        server() as path,
-        Looped(partial(_ours, path, op, size), width) as ours,
-        peers.Piped(group, path, op, size, width) as peer,
+        server(port) as path,
+        Looped(
+            partial(_ours, f"redis://127.0.0.1:{port}" if port else f"unix://{path}", op, size),
+            width,
+        ) as ours,
+        peers.Piped(group, str(port) if port else path, op, size, width) as peer,
     ):
         result = duel(ours, peer, scale)
     return [result.cpu(what, group), result.rate(what, group)]

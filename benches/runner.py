@@ -8,12 +8,13 @@ import gc
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,14 +212,20 @@ _KEEPER = '"$@" >/dev/null 2>&1 & read -r _; kill -9 $!; wait'
 
 
 @contextlib.contextmanager
-def server() -> Iterator[str]:
-    """A server of the benchmark's own, on a unix socket; gives the socket's path."""
+def server(port: int = 0) -> Iterator[str]:
+    """A server of the benchmark's own, on a unix socket; gives the socket's path.
+
+    Args:
+        port: Of 127.0.0.1, for clients that know no unix sockets; 0 is none.
+    """
     home = Path(tempfile.mkdtemp(prefix="fpb-"))
     path = home / "s"
     words = [
         str(find_binary()),
         "--port",
-        "0",
+        str(port),
+        "--bind",
+        "127.0.0.1",
         "--unixsocket",
         str(path),
         "--save",
@@ -237,6 +244,13 @@ def server() -> Iterator[str]:
         shutil.rmtree(home, ignore_errors=True)
 
 
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody used a moment ago."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
 def wait_for(ready: Callable[[], bool], seconds: float, what: str) -> None:
     """Poll until something is so."""
     until = time.monotonic() + seconds
@@ -249,12 +263,6 @@ def wait_for(ready: Callable[[], bool], seconds: float, what: str) -> None:
 def say(words: str) -> None:
     """Progress: to stderr, so that the table can be piped."""
     print(words, file=sys.stderr, flush=True)
-
-
-@contextlib.asynccontextmanager
-async def nothing(load: Load) -> AsyncIterator[Load]:
-    """A load that needs no opening."""
-    yield load
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Runs in a peer's venv, which has that peer and nothing else: ``worker.py GROUP SOCKET OP SIZE WIDTH``.
+"""Runs in a peer's venv, which has that peer and nothing else: ``worker.py GROUP SOCKET_OR_PORT OP SIZE WIDTH``.
 
 Each line of input is a number of calls; each line of output is what they took: calls, seconds, CPU.
 """
@@ -8,59 +8,68 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 
-async def _glide(path: str, width: int) -> tuple[Any, Any]:
+@asynccontextmanager
+async def _glide(where: str, width: int) -> AsyncIterator[Any]:
     from glide import GlideClient, GlideClientConfiguration, NodeAddress
 
     config = GlideClientConfiguration(
-        [NodeAddress(path, 0)], request_timeout=5000, inflight_requests_limit=max(1000, width)
+        [NodeAddress("127.0.0.1", int(where))],  # it knows no unix sockets
+        request_timeout=5000,
+        inflight_requests_limit=max(1000, width),
     )
     client = await GlideClient.create(config)
-    return client.get, client.set
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
-async def _coredis(path: str, width: int) -> tuple[Any, Any]:
+@asynccontextmanager
+async def _coredis(where: str, width: int) -> AsyncIterator[Any]:
     import coredis
 
-    client = coredis.Redis(unix_socket_path=path, max_connections=max(width, 100))
-    if hasattr(client, "__aenter__"):
-        await client.__aenter__()
-    return client.get, client.set
+    async with coredis.Redis(unix_socket_path=where, max_connections=max(width, 100)) as client:
+        yield client
 
 
-async def _valkey(path: str, width: int) -> tuple[Any, Any]:
+@asynccontextmanager
+async def _valkey(where: str, width: int) -> AsyncIterator[Any]:
     from valkey.asyncio import Valkey
 
-    client = Valkey(unix_socket_path=path, max_connections=max(width, 100))
-    return client.get, client.set
+    async with Valkey(unix_socket_path=where, max_connections=max(width, 100)) as client:
+        yield client
 
 
 OPENERS = {"valkey-glide": _glide, "coredis": _coredis, "valkey-py": _valkey}
 
 
-async def main(group: str, path: str, op: str, size: int, width: int) -> None:
-    get, put = await OPENERS[group](path, width)
-    value = b"x" * size
-    key = f"b:{size}"
-    await put(key, value)
+async def main(group: str, where: str, op: str, size: int, width: int) -> None:
+    async with OPENERS[group](where, width) as client:
+        get, put = client.get, client.set
+        value = b"x" * size
+        key = f"b:{size}"
+        await put(key, value)
 
-    async def work(worker: int, calls: int) -> None:
-        if op == "get":
-            for _ in range(calls):
-                await get(key)
-        else:
-            own = f"b:w:{worker}"
-            for _ in range(calls):
-                await put(own, value)
+        async def work(worker: int, calls: int) -> None:
+            if op == "get":
+                for _ in range(calls):
+                    await get(key)
+            else:
+                own = f"b:w:{worker}"
+                for _ in range(calls):
+                    await put(own, value)
 
-    loop = asyncio.get_running_loop()
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        each = max(int(line) // width, 1)
-        wall, cpu = time.perf_counter(), time.process_time()
-        await asyncio.gather(*(work(worker, each) for worker in range(width)))
-        print(each * width, time.perf_counter() - wall, time.process_time() - cpu, flush=True)
+        loop = asyncio.get_running_loop()
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            each = max(int(line) // width, 1)
+            wall, cpu = time.perf_counter(), time.process_time()
+            await asyncio.gather(*(work(worker, each) for worker in range(width)))
+            print(each * width, time.perf_counter() - wall, time.process_time() - cpu, flush=True)
 
 
 if __name__ == "__main__":
