@@ -141,14 +141,14 @@ class _Base:
                 raise ClientClosed("the client is closed; nothing was sent")
             held = self._embedded
             if held is not None and _accepts(held.path):
-                return parse_url(held.url)
+                return Address(path=str(held.path))
             from fencepost.server import start
 
             # Held anew before it is let go: a server stops with its last user.
             now_held = self._embedded = start(self._data)
             if held is not None:
                 held.close()
-            return parse_url(now_held.url)
+            return Address(path=str(now_held.path))
 
     def _close_embedded(self) -> None:
         with self._starting:
