@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import asynccontextmanager, closing
+from functools import cache
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
@@ -85,6 +89,19 @@ def heart(page: str, activity: int) -> tuple[str | None, int | None]:
     return pressed and pressed[1], int(known) if known != "?" else None
 
 
+@cache
+def bytecode() -> dict[str, str]:
+    """Environment in which processes that must not write bytecode beside the sources share theirs.
+
+    Without it each of them compiles all its imports again, which takes longer than most tests.
+    """
+    if not sys.dont_write_bytecode:
+        return {}
+    home = tempfile.mkdtemp(prefix="campus-bytecode-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    return {"PYTHONPYCACHEPREFIX": home, "PYTHONDONTWRITEBYTECODE": ""}
+
+
 class Serve:
     """One ``fencepost serve`` process on a free port."""
 
@@ -92,7 +109,7 @@ class Serve:
         clean = {name: text for name, text in os.environ.items() if "FENCEPOST" not in name}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fencepost.cli", "serve", "--port", "0", *options],
-            env={**clean, "PYTHONUNBUFFERED": "1", **(env or {})},
+            env={**clean, "PYTHONUNBUFFERED": "1", **bytecode(), **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -132,10 +149,12 @@ class Serve:
         self.tell(signal.SIGTERM)
         return self.wait()
 
-    def kill(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.communicate()
+    def kill(self) -> str:
+        """Kill it if it runs; what it wrote on standard error since."""
+        if self._process.poll() is not None:
+            return ""
+        self._process.kill()
+        return self._process.communicate()[1]
 
 
 def in_sql(data: Path) -> dict[int, tuple[int, int]]:

@@ -658,7 +658,7 @@ async def test_several_services_start_at_once_on_postgresql(
 
 async def test_a_like_server_that_is_gone_is_503_and_comes_back(tmp_path: Path) -> None:
     with ServerProcess("valkey", aof="always") as server:
-        settings = Settings(data=tmp_path / "data", url=server.url, drain=5.0)
+        settings = Settings(data=tmp_path / "data", url=server.url, drain=5.0, budget=1.0)
         async with open_app(settings) as api:
             assert (await api.put("/api/activities/1/likes/ada")).status_code == 200
             server.kill()

@@ -35,6 +35,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PULSE_MS = 4_000
 PHONE = {"width": 360, "height": 740}
 REPORT_CSP = """
 document.addEventListener("securitypolicyviolation", (event) =>
@@ -42,7 +43,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop must end before other tests begin theirs
 def browser() -> Iterator[Browser]:
     require("browser", CHROMIUM is not None)
     with sync_playwright() as playwright:
@@ -55,10 +56,12 @@ def browser() -> Iterator[Browser]:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
     require("valkey", find_binary("valkey") is not None)
     process = Serve("--data", str(tmp_path_factory.mktemp("campus") / "data"))
+    complained = ""
     try:
         yield process
     finally:
-        process.kill()
+        complained = process.kill()
+    assert "unexpected error" not in complained, complained
 
 
 @dataclass
@@ -74,6 +77,10 @@ class Visitor:
         self.page.get_by_label("Your name").fill(name)
         self.page.get_by_role("button", name="Sign in").click()
         expect(self.page.get_by_role("button", name="Sign out")).to_be_visible()
+
+    def later(self) -> None:
+        """Let the page's own clock pass to its next pulse."""
+        self.page.clock.fast_forward(PULSE_MS)
 
     def heart(self, item: int) -> Locator:
         return self.page.locator(f"#heart-{item}")
@@ -95,11 +102,16 @@ class Visitor:
 
 @pytest.fixture
 def visit(browser: Browser, service: Serve) -> Callable[..., Any]:
-    """``with visit(options of a browser context) as visitor``; a fault in the page fails the test."""
+    """``with visit(options of a browser context) as visitor``; a fault in the page fails the test.
+
+    With ``clock`` the test can move the page's clock on.
+    """
 
     @contextmanager
-    def visit(*, forgive: bool = False, **options: Any) -> Iterator[Visitor]:
+    def visit(*, forgive: bool = False, clock: bool = False, **options: Any) -> Iterator[Visitor]:
         context = browser.new_context(**options)
+        if clock:
+            context.clock.install()  # runs as clocks do, until a test moves it on
         context.add_init_script(REPORT_CSP)
         visitor = Visitor(context.new_page(), service)
         visitor.page.on(
@@ -161,14 +173,17 @@ def test_the_last_like_taken_back_stays_taken_back_over_reloads(
 def test_a_like_from_elsewhere_arrives_without_a_reload(
     visit: Callable[..., Any], item: int, service: Serve
 ) -> None:
-    with visit() as visitor, service.client() as client:
+    with visit(clock=True) as visitor, service.client() as client:
         visitor.sign_in("ada")
         visitor.sees(item, False, "0")
         client.put(f"/api/activities/{item}/likes/bob")
+        visitor.later()
         visitor.sees(item, False, "1")
         client.put(f"/api/activities/{item}/likes/ada")
+        visitor.later()
         visitor.sees(item, True, "2")
         client.delete(f"/api/activities/{item}/likes/ada")
+        visitor.later()
         visitor.sees(item, False, "1")
 
 
@@ -237,7 +252,7 @@ def test_without_an_answer_the_heart_is_unknown_until_there_is_one(
 
 
 def test_load_more_adds_cards_whose_hearts_work(visit: Callable[..., Any], service: Serve) -> None:
-    with visit() as visitor:
+    with visit(clock=True) as visitor:
         visitor.sign_in("ada")
         expect(visitor.heart(1)).to_have_count(0)
         while visitor.heart(1).count() == 0:
@@ -248,6 +263,7 @@ def test_load_more_adds_cards_whose_hearts_work(visit: Callable[..., Any], servi
         visitor.sees(1, True, "1")
         with service.client() as client:
             client.put("/api/activities/1/likes/bob")
+        visitor.later()
         visitor.sees(1, True, "2")
         cards = visitor.page.locator(".card")
         ids = cards.evaluate_all("all => all.map(each => each.id)")
@@ -274,7 +290,11 @@ def test_an_activity_can_be_added_in_the_browser(visit: Callable[..., Any]) -> N
 def test_an_activity_is_deleted_after_a_question_and_leaves_every_open_page(
     visit: Callable[..., Any], item: int, service: Serve, script: bool
 ) -> None:
-    with visit(java_script_enabled=script) as visitor, visit() as other, service.client() as client:
+    with (
+        visit(java_script_enabled=script) as visitor,
+        visit(clock=True) as other,
+        service.client() as client,
+    ):
         client.put(f"/api/activities/{item}/likes/ada")
         for each in (visitor, other):
             each.sign_in("ada")
@@ -288,6 +308,7 @@ def test_an_activity_is_deleted_after_a_question_and_leaves_every_open_page(
         page.get_by_role("button", name="Delete it").click()
         expect(page.get_by_text("The activity is gone")).to_be_visible()
         expect(visitor.heart(item)).to_have_count(0)
+        other.later()
         expect(other.heart(item)).to_have_count(0)
         assert client.get(f"/api/activities/{item}").status_code == 404
 

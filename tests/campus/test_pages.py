@@ -475,7 +475,7 @@ async def test_a_host_that_is_not_ours_gets_no_page(page: httpx.AsyncClient) -> 
 
 async def test_what_is_unknown_is_shown_as_unknown(tmp_path: Path, settings: Settings) -> None:
     with ServerProcess("valkey", aof="always") as server:
-        async with open_app(replace(settings, url=server.url)) as client:
+        async with open_app(replace(settings, url=server.url, budget=1.0)) as client:
             page = as_browser(client)
             await sign_in(page)
             assert heart((await submit(page, "/activities/12/like")).text, 12) == ("true", 1)

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from campus.running import Forms, Serve, eventually, heart, in_sql
+from fencepost.campus.security import load_secret
 from fencepost.cli import main
 from support.servers import ServerProcess
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Start = Any  # the fixture `serve`: options and environment to a `Serve`
-NO_ENV = {"FENCEPOST_URL": None, "FENCEPOST_DATABASE": None, "FENCEPOST_NAMESPACE": None}
+NO_ENV: dict[str, str | None] = dict.fromkeys(
+    f"FENCEPOST_{name}" for name in ("URL", "DATABASE", "NAMESPACE", "TOKEN", "SECRET")
+)
 
 
 @pytest.fixture
@@ -46,7 +49,17 @@ def ids(client: httpx.Client) -> list[int]:
 
 def fails(process: Serve) -> str:
     """The one line of a process that could not start."""
-    code, said, complained = process.wait()
+    return one_line(*process.wait())
+
+
+def refuses(data: Path, *options: str, **env: str) -> str:
+    """The same, of the command called in this process: as it ends before it serves anything."""
+    words = ["serve", "--port", "0", "--data", str(data), *options]
+    result = CliRunner().invoke(main, words, env=NO_ENV | env)
+    return one_line(result.exit_code, result.stdout, result.stderr)
+
+
+def one_line(code: int, said: str, complained: str) -> str:
     assert code == 1, complained
     assert said == ""
     line, *rest = complained.splitlines()
@@ -258,11 +271,11 @@ def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(serve: Start, dat
         assert not data.exists()  # nothing was started for it
 
 
-def test_beyond_loopback_a_token_is_needed(serve: Start) -> None:
-    line = fails(serve("--host", "0.0.0.0"))
+def test_beyond_loopback_a_token_is_needed(serve: Start, data: Path) -> None:
+    line = refuses(data, "--host", "0.0.0.0")
     assert "FENCEPOST_TOKEN" in line
     assert "127.0.0.1" in line
-    assert "too short" in fails(serve("--host", "0.0.0.0", "--token", "abc"))
+    assert "too short" in refuses(data, "--host", "0.0.0.0", "--token", "abc")
     guarded = serve("--host", "0.0.0.0", FENCEPOST_TOKEN="open sesame")
     port = re.search(r":(\d+)$", guarded.url)
     assert port
@@ -273,11 +286,11 @@ def test_beyond_loopback_a_token_is_needed(serve: Start) -> None:
         assert client.get("/api/activities").status_code == 200
 
 
-def test_a_like_server_that_does_not_answer_is_one_line(serve: Start, tmp_path: Path) -> None:
-    line = fails(serve(FENCEPOST_URL=f"unix://{tmp_path}/nobody"))
+def test_a_like_server_that_does_not_answer_is_one_line(data: Path, tmp_path: Path) -> None:
+    line = refuses(data, FENCEPOST_URL=f"unix://{tmp_path}/nobody")
     assert "FENCEPOST_URL" in line
     assert "wrong scheme" not in line
-    assert "URL" in fails(serve(FENCEPOST_URL="gopher://localhost"))
+    assert "URL" in refuses(data, FENCEPOST_URL="gopher://localhost")
 
 
 @pytest.mark.parametrize(
@@ -291,16 +304,15 @@ def test_a_like_server_that_does_not_answer_is_one_line(serve: Start, tmp_path: 
         ("--database", "sqlite:////nowhere/at/all.sqlite3"),
     ],
 )
-def test_other_wrong_settings_are_one_line_too(serve: Start, options: tuple[str, ...]) -> None:
-    assert fails(serve(*options)).startswith("Error: ")
+def test_other_wrong_settings_are_one_line_too(data: Path, options: tuple[str, ...]) -> None:
+    assert refuses(data, *options).startswith("Error: ")
 
 
-def test_a_signing_key_that_others_can_read_is_refused(serve: Start, data: Path) -> None:
-    first = serve()
-    assert first.url
-    assert first.stop()[0] == 0
+def test_a_signing_key_that_others_can_read_is_refused(data: Path) -> None:
+    data.mkdir()
+    assert load_secret(data / "secret")
     (data / "secret").chmod(0o644)
-    assert "chmod 600" in fails(serve())
+    assert "chmod 600" in refuses(data)
 
 
 def test_help_names_the_commands() -> None:
