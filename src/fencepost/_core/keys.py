@@ -121,6 +121,11 @@ def like_hint(namespace: str, name: str, user: str) -> str:
     return f"{{{escape(namespace)}:likes:{escape(name)}:U:{user}}}"
 
 
+def barrier(namespace: str) -> str:
+    """The key that a barrier writes, so that WAIT has something to wait for."""
+    return f"{{{escape(namespace)}}}:barrier"
+
+
 @dataclass(frozen=True, slots=True)
 class CacheKeys:
     """The keys of one entry of a cache; all share one hash tag, so one script may use all.
@@ -163,11 +168,6 @@ def cache_stamp(prefix: str, tag: str) -> str:
 def cache_epoch(prefix: str) -> str:
     """What changes whenever any tag of the cache is invalidated."""
     return f"{prefix}tags:}}"
-
-
-def barrier(namespace: str) -> str:
-    """The key that a barrier writes, so that WAIT has something to wait for."""
-    return f"{{{escape(namespace)}}}:barrier"
 
 
 def shard_number(item: str, shards: int) -> int:

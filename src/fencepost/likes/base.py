@@ -26,6 +26,7 @@ from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.pressure import Level, Pressure, look, score_of
 from fencepost.likes.protocol import Known, LikeResult, LikeStatus, Shard, dirty_items
+from fencepost.likes.scripts import read_version
 from fencepost.likes.store import Id, LikeStore, Place, Poisoned
 from fencepost.wire.barrier import Copies
 
@@ -254,17 +255,43 @@ class LikesBase(ABC):
     async def _liked_by(self, io: Port, user: Any, limit: int, after: str | None) -> Page[Id]:
         cursor = lists.read_cursor(after, limit)
         who = self._store.user_key(user)
+        owed: list[Id] = []
+        if after is None and self.options.hints:  # before the rows, as in ``lists``
+            owed = await self._owed_likes(io, who, limit)
         rows = await io.call(self._store.liked_by, self._store.user_id(who), limit + 1, cursor)
         page = rows[:limit]
-        hinted: list[str] = []
-        if after is None and self.options.hints:
-            hinted = await lists.hinted(io, self._hint(who), limit)
-        candidates = list(
-            dict.fromkeys([*map(self._store.item_id, hinted), *(row.id for row in page)])
-        )
+        shown = {row.id for row in page}
+        new = [
+            item for item in owed if item not in shown and not await self._has_row(io, item, who)
+        ]
+        candidates = [*new, *(row.id for row in page)]
         statuses = await self._status_many(io, candidates, user)
         liked = [item for item in candidates if item in statuses and statuses[item].liked]
         return Page(liked, lists.write_cursor(page[-1]) if len(rows) > limit else None)
+
+    async def _owed_likes(self, io: Port, who: str, limit: int) -> list[Id]:
+        """Items that a user's hint names and whose journal still holds the like, the newest first."""
+        items = [self._store.item_id(key) for key in await lists.hinted(io, self._hint(who), limit)]
+        places = [self._find(item) for item in items]
+        versions = await io.all(
+            [
+                commands.hmget(self._shards[number].keys.journal(key), keys.field_of(who))
+                for key, number in places
+            ]
+        )
+        return [
+            item
+            for item, (version,) in zip(items, versions, strict=True)
+            if version is not None and read_version(version)[0]
+        ]
+
+    async def _has_row(self, io: Port, item: Id, who: str) -> bool:
+        """Whether SQL has the like already: it then stands in the list at its own place."""
+        _, number = self._find(item)
+        snapshot = await io.call(
+            self._store.snapshot, self._shards[number].place, item, self._store.user_id(who), 0
+        )
+        return bool(snapshot.liked)
 
     def _hint(self, user: str) -> str:
         return keys.like_hint(self._namespace, self.name, user)

@@ -218,6 +218,8 @@ class _Statements:
         return Inspected("", count, rows, tuple(liked), version)
 
     def _remove_item(self, connection: Connection, place: Place, item: Id) -> int:
+        # The item's row first, as every flush does: two that wait for each other would be a deadlock.
+        connection.execute(select(self._item).where(self._item == item).with_for_update())
         gone = connection.execute(delete(self._likes).where(self._like_item == item)).rowcount
         connection.execute(delete(self._items).where(self._item == item))
         return gone
