@@ -174,6 +174,7 @@ async def test_my_likes_lists_what_the_visitor_likes_and_nobody_else(
     assert "No hearts yet" in empty.text
     for item in (3, 12, 7):
         await submit(page, f"/activities/{item}/like")
+        await flushed(page)  # rows are told apart by the time of their flush
     await page.put("/api/activities/5/likes/bob")
     await flushed(page)
     assert "/likes" in Forms((await page.get("/")).text).links

@@ -28,6 +28,15 @@ function noAnswer(event) {
   const seen = event.detail.elt.querySelector("[name=seen]");
   seen.value = seen.value.split(".")[0] + ".x";
 }
+// Whoever clicks by keyboard keeps the heart under the fingers, whatever was swapped meanwhile.
+let held = "";
+document.addEventListener("focusin", (event) => { held = event.target.id ?? ""; });
+document.addEventListener("htmx:afterSettle", () => {
+  if (held.startsWith("heart-") && document.activeElement === document.body) {
+    document.getElementById(held)?.focus({ preventScroll: true });
+  }
+});
+
 document.addEventListener("htmx:sendError", noAnswer);
 document.addEventListener("htmx:timeout", noAnswer);
 document.addEventListener("htmx:afterOnLoad", () => { offline().hidden = true; });
