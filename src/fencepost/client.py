@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -61,7 +62,7 @@ def _accepts(path: Path) -> bool:
         return True
 
 
-class _Base:
+class _Base(ABC):
     """What both clients share: where the server is, and how keys and events are named."""
 
     def __init__(
@@ -156,8 +157,9 @@ class _Base:
                 self._embedded.close()
                 self._embedded = None
 
+    @abstractmethod
     def _forget(self) -> None:
-        raise NotImplementedError
+        """Let go, in a forked child, of what is the parent's."""
 
     def __repr__(self) -> str:
         where = self._address or f"embedded:{self._data or 'default'}"

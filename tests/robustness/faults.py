@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from robustness.fleet import Fleet, Worker
 
 
-class Fault:
+class Fault(ABC):
     """One thing that goes wrong, and is mended.
 
     Args:
@@ -31,10 +32,11 @@ class Fault:
     def __init__(self, dice: random.Random) -> None:
         self.victim = dice.randrange(2)
 
+    @abstractmethod
     def strike(self, fleet: Fleet) -> None:
-        raise NotImplementedError
+        """Do it."""
 
-    def heal(self, fleet: Fleet) -> None:
+    def heal(self, fleet: Fleet) -> None:  # noqa: B027  # most end by themselves
         """By itself, unless a class says how."""
 
     def __str__(self) -> str:
@@ -42,8 +44,9 @@ class Fault:
 
 
 class _OfWorker(Fault):
+    @abstractmethod
     def worker(self, fleet: Fleet) -> Worker:
-        raise NotImplementedError
+        """Whom it meets."""
 
 
 class _Killed(_OfWorker):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -42,7 +43,7 @@ class Box:
         self.error: BaseException | None = None
 
 
-class Reads(Generic[T]):
+class Reads(ABC, Generic[T]):
     """A cache, without its public face.
 
     Args:
@@ -91,9 +92,9 @@ class Reads(Generic[T]):
         if held.many:
             await many.release_many(self._io, self._region, held.many)
 
+    @abstractmethod
     def _limited(self, load: Load, box: Box) -> Load:
         """The loader, with its hard limit where that can be had."""
-        raise NotImplementedError
 
     # -- one entry
 

@@ -18,6 +18,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -37,7 +38,7 @@ PATIENCE = 30.0
 """Seconds after which a condition that never came true fails the test."""
 
 
-class LoopThread:
+class LoopThread(ABC):
     """An asyncio server in a thread of its own, with a place for conditions.
 
     Args:
@@ -145,8 +146,9 @@ class LoopThread:
             self.open -= 1
             self._note()
 
+    @abstractmethod
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        raise NotImplementedError
+        """Serve one connection to its end."""
 
 
 class Proxy(LoopThread):
