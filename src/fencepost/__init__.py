@@ -4,6 +4,7 @@ from fencepost.client import AsyncClient, Client
 from fencepost.errors import (
     ClientClosed,
     ConfigMismatch,
+    Denied,
     FencepostError,
     LeaseLost,
     OutcomeUnknown,
@@ -21,6 +22,7 @@ __all__ = [
     "Client",
     "ClientClosed",
     "ConfigMismatch",
+    "Denied",
     "FencepostError",
     "LeaseLost",
     "OutcomeUnknown",

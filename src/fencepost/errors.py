@@ -2,7 +2,8 @@
 
 FencepostError
 ├── Unavailable          not sent, or refused whole: nothing was applied
-│   └── ClientClosed     the client was closed before the call
+│   ├── ClientClosed     the client was closed before the call
+│   └── Denied           the server refused the credentials or the database (mend the URL)
 ├── OutcomeUnknown       sent, and the reply was lost: it may have been applied, once
 ├── Overloaded           refused at the door to protect what is behind it (retry_after)
 ├── WaitTimeout          a bounded wait ended (also a TimeoutError)
@@ -31,6 +32,13 @@ class Unavailable(FencepostError):
 
 class ClientClosed(Unavailable):
     """The client was closed; make a new one."""
+
+
+class Denied(Unavailable):
+    """The server refused the credentials or the database: nothing was applied.
+
+    Told at once, not after the call's budget: until the URL or the server changes, no try helps.
+    """
 
 
 class OutcomeUnknown(FencepostError):

@@ -11,6 +11,7 @@ from fencepost import errors
 from fencepost._core.script import Call
 from fencepost.errors import (
     ClientClosed,
+    Denied,
     FencepostError,
     OutcomeUnknown,
     Overloaded,
@@ -124,6 +125,7 @@ def test_what_was_not_applied_is_tried_again() -> None:
         OutcomeUnknown("x"),
         ServerError("WRONGTYPE x"),
         ClientClosed("x"),
+        Denied("x"),
         ScriptMissing("NOSCRIPT"),
         Overloaded("x"),
     ],

@@ -120,7 +120,7 @@ async def test_nobody_there_is_unavailable_and_named(
     open_face: Callable[..., Face], url: str
 ) -> None:
     with pytest.raises(Unavailable, match=f"no server answers at {url[:20]}"):
-        await open_face(url, budget=0.3).command("PING")
+        await open_face(url, budget=0.6).command("PING")
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ async def test_tls_refuses_a_certificate_of_somebody_else(
     trustme.CA().cert_pem.write_to_path(other)
     for url in (tls_proxy.url, f"{tls_proxy.url}?ssl_ca_certs={other}"):
         with pytest.raises(Unavailable, match=r"(?i)certificate"):
-            await open_face(url, budget=0.5).command("PING")
+            await open_face(url, budget=0.6).command("PING")
     # The negative control: told not to look, it connects.
     assert await open_face(f"{tls_proxy.url}?ssl_cert_reqs=none").command("PING") == b"PONG"
 
@@ -176,7 +176,7 @@ async def test_tls_refuses_another_host_name(
 ) -> None:
     url = f"{tls_proxy.url.replace('localhost', '127.0.0.1')}?ssl_ca_certs={ca_file}"
     with pytest.raises(Unavailable, match=r"(?i)certificate"):
-        await open_face(url, budget=0.5).command("PING")
+        await open_face(url, budget=0.6).command("PING")
     face = open_face(f"{url}&ssl_check_hostname=false")
     assert await face.command("PING") == b"PONG"
 
@@ -187,4 +187,4 @@ async def test_tls_to_a_server_without_it_is_unavailable(
 ) -> None:
     url = own.url.replace("redis://", "rediss://")
     with pytest.raises(Unavailable):
-        await open_face(url, budget=0.5).command("PING")
+        await open_face(url, budget=0.6).command("PING")

@@ -70,7 +70,7 @@ def test_threads_over_the_bound_wait_in_order(proxy: Proxy) -> None:
 
 
 def test_thread_that_waited_its_whole_budget_is_overloaded(proxy: Proxy) -> None:
-    with Client.from_url(proxy.url, max_connections=1, budget=0.3) as client:
+    with Client.from_url(proxy.url, max_connections=1, budget=0.6) as client:
         client.command("PING")
         proxy.hold("reply", "ECHO")
         first = Worker(client.command, "ECHO", 1)
@@ -185,7 +185,7 @@ def test_batch_over_a_cut_repeats_only_what_is_harmless(proxy: Proxy, namespace:
 
 
 def test_place_is_given_back_when_an_argument_is_wrong(server_url: str) -> None:
-    with Client.from_url(server_url, max_connections=1, budget=0.3) as client:
+    with Client.from_url(server_url, max_connections=1, budget=0.6) as client:
         server: SyncServer = client._server
         for _ in range(3):
             with pytest.raises(TypeError):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fencepost import Overloaded, ServerError, Unavailable
+from fencepost import Denied, Overloaded, ServerError, Unavailable
 from fencepost._core.observe import Connected, Event
 from fencepost._core.script import SERVER
 from support.faces import every_face
-from support.scripted import HANG_UP, ScriptedServer, bulk, info
+from support.scripted import HANG_UP, HELLO, ScriptedServer, bulk, info
 from support.until import until
 
 from .test_scripts import FLAGGED, WHO
@@ -32,7 +32,7 @@ pytestmark = every_face
 async def test_demoted_server_is_left_and_taken_back_when_it_is_promoted(
     open_face: Callable[..., Face], own: ServerProcess
 ) -> None:
-    face, direct = open_face(own.url, budget=0.4), open_face(own.unix_url)
+    face, direct = open_face(own.url, budget=0.6), open_face(own.unix_url)
     assert await face.command("SET", "k", "v") == b"OK"
     await direct.command("REPLICAOF", "127.0.0.1", 1)
     with pytest.raises(Unavailable, match="replica"):
@@ -47,7 +47,7 @@ async def test_demoted_server_is_left_and_taken_back_when_it_is_promoted(
 async def test_demotion_under_load_loses_no_acknowledged_write(
     open_face: Callable[..., Face], own: ServerProcess
 ) -> None:
-    face, direct = open_face(own.url, budget=0.5), open_face(own.unix_url)
+    face, direct = open_face(own.url, budget=0.6), open_face(own.unix_url)
     acked = 0
 
     async def write() -> None:
@@ -81,7 +81,7 @@ async def test_loading_server_is_waited_for(open_face: Callable[..., Face]) -> N
 
 async def test_server_that_never_loads_is_unavailable(open_face: Callable[..., Face]) -> None:
     with ScriptedServer(GET="-LOADING Redis is loading the dataset in memory") as scripted:
-        face = open_face(scripted.url, budget=0.2)
+        face = open_face(scripted.url, budget=0.6)
         with pytest.raises(Unavailable, match="LOADING"):
             await face.command("GET", "k")
 
@@ -154,7 +154,7 @@ async def test_server_that_hides_who_it_is_is_used_with_a_warning(
     assert await face.run(FLAGGED([])) == 1  # HELLO told its version
     await direct.command("REPLICAOF", "127.0.0.1", 1)
     await direct.command("CLIENT", "KILL", "TYPE", "normal", "USER", "shy")
-    other = open_face(f"redis://shy:pw@127.0.0.1:{own.port}", budget=0.3)
+    other = open_face(f"redis://shy:pw@127.0.0.1:{own.port}", budget=0.6)
     with pytest.raises(Unavailable, match="replica"):
         await other.command("GET", "k")
 
@@ -181,8 +181,8 @@ async def test_password_and_user_are_given_and_wrong_ones_say_so(
         assert "secret" not in repr(face.client)
         assert "word" not in repr(face.client)
     for url in (f"redis://{at}", f"redis://:wrong@{at}", f"redis://nobody:x@{at}"):
-        with pytest.raises(Unavailable, match="refused the credentials") as caught:
-            await open_face(url, budget=0.2).command("PING")
+        with pytest.raises(Denied, match="refused the credentials") as caught:
+            await open_face(url).command("PING")
         assert "wrong@" not in str(caught.value)
 
 
@@ -196,8 +196,22 @@ async def test_database_is_selected_and_a_wrong_one_is_refused(
     assert await three.command("GET", "k") == b"three"
     unix = open_face(f"{own.unix_url}?db=3")
     assert await unix.command("GET", "k") == b"three"
-    with pytest.raises(Unavailable, match="no database 99"):
-        await open_face(f"redis://{at}/99", budget=0.2).command("PING")
+    with pytest.raises(Denied, match="no database 99"):
+        await open_face(f"redis://{at}/99").command("PING")
+
+
+async def test_who_is_denied_is_told_at_once_and_tried_again_by_the_next_call(
+    open_face: Callable[..., Face],
+) -> None:
+    with ScriptedServer(HELLO="-WRONGPASS invalid username-password pair") as scripted:
+        face = open_face(scripted.url, budget=60)
+        with pytest.raises(Denied, match="WRONGPASS"):
+            await face.command("PING")
+        assert scripted.count("HELLO") == 1
+        scripted.say("HELLO", HELLO)  # the password was given to the server meanwhile
+        scripted.say("PING", "+PONG")
+        assert await face.command("PING") == b"PONG"
+        assert scripted.count("HELLO") == 2
 
 
 async def test_server_that_hangs_up_on_the_greeting_is_unavailable(
@@ -205,14 +219,14 @@ async def test_server_that_hangs_up_on_the_greeting_is_unavailable(
 ) -> None:
     with ScriptedServer(HELLO=HANG_UP) as scripted:
         with pytest.raises(Unavailable, match="handshake"):
-            await open_face(scripted.url, budget=0.2).command("PING")
+            await open_face(scripted.url, budget=0.6).command("PING")
         scripted.say("HELLO", "-ERR max number of clients reached")
         with pytest.raises(Unavailable, match="max number of clients"):
-            await open_face(scripted.url, budget=0.2).command("PING")
+            await open_face(scripted.url, budget=0.6).command("PING")
         scripted.say("HELLO", "+OK")
         scripted.say("INFO", info(role="slave"))
         with pytest.raises(Unavailable, match="replica"):
-            await open_face(scripted.url, budget=0.2).command("PING")
+            await open_face(scripted.url, budget=0.6).command("PING")
 
 
 async def test_server_errors_keep_their_code(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost._core.aio import clock
-from fencepost.errors import ServerError, Unavailable
+from fencepost.errors import Denied, ServerError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -24,6 +24,8 @@ log = logging.getLogger("fencepost.wire")
 
 Words = tuple[Any, ...]
 _REFUSES_HELLO: Final = ("NOPROTO", "NOPERM")
+_DENIED: Final = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
+_NO_DATABASE: Final = _DENIED | {"ERR"}  # LOADING and the like pass; an index out of range stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ def handshake(address: Address) -> Generator[Words, Any, ServerInfo]:
         What the server said of itself.
 
     Raises:
-        Unavailable: Wrong credentials, no such database, or the server is a replica.
+        Denied: Wrong credentials, or no such database.
+        Unavailable: The server is a replica, or too busy to greet.
     """
     known = bool(address.password or address.username)
     auth = ("AUTH", address.username or "default", address.password) if known else ()
@@ -74,7 +77,9 @@ def handshake(address: Address) -> Generator[Words, Any, ServerInfo]:
             greeting = yield (auth if address.username else ("AUTH", address.password))
     _must(greeting, address, "refused the credentials")
     if address.db:
-        _must((yield ("SELECT", address.db)), address, f"has no database {address.db}")
+        _must(
+            (yield ("SELECT", address.db)), address, f"has no database {address.db}", _NO_DATABASE
+        )
     server = yield ("INFO", "server")
     replication = yield ("INFO", "replication")
     if isinstance(server, ServerError) and server.code == "NOPERM":
@@ -142,9 +147,10 @@ def _must_be_primary(role: str, address: Address) -> None:
         )
 
 
-def _must(reply: Any, address: Address, what: str) -> None:
+def _must(reply: Any, address: Address, what: str, codes: frozenset[str] = _DENIED) -> None:
     if isinstance(reply, Exception):
-        raise Unavailable(f"{address} {what}: {reply}") from reply
+        lasting = isinstance(reply, ServerError) and reply.code in codes
+        raise (Denied if lasting else Unavailable)(f"{address} {what}: {reply}") from reply
 
 
 def _info(reply: Any, name: str) -> str:

@@ -151,8 +151,8 @@ class Lane:
         error = task.exception()
         if error is None:
             return task.result()
-        if type(error) is Unavailable:  # each caller gets its own: they add their tracebacks
-            raise Unavailable(str(error)) from error
+        if isinstance(error, Unavailable):  # each caller gets its own: they add their tracebacks
+            raise type(error)(str(error)) from error
         raise error
 
     async def _connect(self) -> Link:

@@ -291,12 +291,16 @@ class SyncServer:
             try:
                 connection = open_connection(address, self._budget, within)
             except Unavailable as error:
+                # A try that ran out of time says less than the one before it, which was answered.
+                late = monotonic() >= deadline and bool(self._why)
                 with self._lock:
-                    self._why = str(error)
+                    self._why = self._why if late else str(error)
                     if began >= self._not_before:  # threads that fail together fail once
                         pause = RECONNECT.delay(self._failures, random.random())
                         self._not_before = monotonic() + min(pause, self._budget / 4)
                         self._failures += 1
+                if late:
+                    raise no_connection(self._budget, self._why) from error
                 raise
         except BaseException:
             self._vacate()

@@ -15,6 +15,7 @@ from fencepost._core.backoff import Backoff
 from fencepost._core.port import OtherServer
 from fencepost.errors import (
     ClientClosed,
+    Denied,
     FencepostError,
     OutcomeUnknown,
     Overloaded,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fencepost._core.script import Call
 
 RECONNECT: Final = Backoff(0.02, 1.0)
+_REPLY: Final = 0.01  # seconds: what a reply may take even on a busy machine
 
 
 class Next(Enum):
@@ -70,7 +72,7 @@ class Trouble:
                 self.pause = RECONNECT.delay(self._tries, random.random())
             self._tries += 1
         # A try with no time left for its reply would turn a clear refusal into an unknown outcome.
-        if after is None or self.pause >= left:
+        if after is None or self.pause + _REPLY >= left:
             raise self._final(error, judged=after is not None)
         self.whole = after is Next.TEXT
         return after
@@ -80,7 +82,7 @@ class Trouble:
             return Next.TEXT if call.script is not None and not self.whole else None
         if isinstance(error, resp.NotPrimary):
             return Next.ELSEWHERE
-        if isinstance(error, ClientClosed | OtherServer | Refused):
+        if isinstance(error, ClientClosed | Denied | OtherServer | Refused):
             return None
         if isinstance(error, OutcomeUnknown):
             self.unknown = error
