@@ -27,19 +27,19 @@ SENTINEL = "~"
 Row = tuple[set[str], int]  # who likes an item, and its like_count
 
 
-def _script(verb: str, keys: tuple[str, ...], text: str) -> Script[Any]:
+def script(verb: str, keys: tuple[str, ...], text: str) -> Script[Any]:
     contract = Contract(verb, "", keys, ("words…",), ("reply",))
     return Script(contract, text, lambda reply: reply)
 
 
-_LOOK = _script(
+_LOOK = script(
     "look",
     ("likers", "count"),
     """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
 return {redis.call('SISMEMBER', KEYS[1], ARGV[1]), redis.call('GET', KEYS[2])}""",
 )
-_CLICK = _script(
+_CLICK = script(
     "click",
     ("likers", "count", "queue"),
     """
@@ -50,7 +50,7 @@ redis.call('INCRBY', KEYS[2], want == '1' and 1 or -1)
 redis.call('RPUSH', KEYS[3], user .. ':' .. want)
 return 1""",
 )
-_REFILL = _script(
+_REFILL = script(
     "refill",
     ("likers", "count"),
     """
@@ -59,9 +59,9 @@ redis.call('SET', KEYS[2], #ARGV - (ARGV[2] == '~' and 2 or 1))
 for i = 2, #ARGV do redis.call('SADD', KEYS[1], ARGV[i]) end
 return 1""",
 )
-_POP = _script("pop", ("queue",), "return redis.call('LPOP', KEYS[1])")
-_PEEK = _script("peek", ("queue",), "return redis.call('LINDEX', KEYS[1], 0)")
-_REMOVE = _script("remove", ("queue",), "return redis.call('LREM', KEYS[1], 1, ARGV[1])")
+_POP = script("pop", ("queue",), "return redis.call('LPOP', KEYS[1])")
+_PEEK = script("peek", ("queue",), "return redis.call('LINDEX', KEYS[1], 0)")
+_REMOVE = script("remove", ("queue",), "return redis.call('LREM', KEYS[1], 1, ARGV[1])")
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class CommonDesign:
 
         async def protocol(io: SimPort) -> bool:
             reply = await io.run(
-                _script(
+                script(
                     "sismember", ("likers",), "return redis.call('SISMEMBER', KEYS[1], ARGV[1])"
                 )((self.likers,), (user,))
             )

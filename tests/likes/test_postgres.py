@@ -236,12 +236,14 @@ def during_the_snapshot(engine: Engine, store: SqlLikes) -> tuple[int, int]:
     return snapshot.count, len(snapshot.likers)
 
 
-def test_a_snapshot_is_one_moment(engine: Engine) -> None:
+def test_r13_a_snapshot_is_one_moment(engine: Engine) -> None:
     add_item(engine, 1, "u")
     assert during_the_snapshot(engine, opened(engine)) == (1, 1)
 
 
-def test_two_moments_would_not_agree(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_r13_control_two_moments_would_not_agree(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_item(engine, 1, "u")
     store = opened(engine)
     begin = dialects.begin

@@ -182,6 +182,7 @@ class Lab:
         engine: Engine | None = None,
         **options: Any,
     ) -> None:
+        self.client_url = url
         self.client = Client.from_url(url, namespace=namespace)
         self.engine = engine or open_database(home / f"{namespace}.db")
         self.store = store(self.engine) if store else SqlLikes(self.engine, **TABLES)

@@ -14,7 +14,15 @@ from fencepost._core.backoff import Backoff
 from fencepost._core.port import Port
 from fencepost.errors import FencepostError
 from fencepost.likes.pressure import Level, Pressure, look
-from fencepost.likes.protocol import FlushReport, Known, Shard, dirty_items, drain, flush_items
+from fencepost.likes.protocol import (
+    FlushReport,
+    Known,
+    Shard,
+    dirty_items,
+    drain,
+    flush_items,
+    look_due,
+)
 
 log = logging.getLogger("fencepost.likes")
 _TROUBLE = Backoff(0.1, 5.0)
@@ -47,9 +55,7 @@ async def flush_forever(
         try:
             if io.now() >= pressure.next_look:
                 await look(io, shards, pressure)
-            dues = await io.all(
-                [one.scripts.due((one.keys.due,), (one.options.batch_items,)) for one in shards]
-            )
+            dues = await io.all([look_due(one) for one in shards])
         except FencepostError as error:
             dues, failed = [], True
             _note(stats, error)

@@ -569,6 +569,13 @@ def acknowledge(
     )
 
 
+def look_due(shard: Shard) -> Call[s.Due]:
+    """The call that asks which items of a shard are due, a batch at most."""
+    options = shard.options
+    longest = max(options.flush_delay, options.claim_time)
+    return shard.scripts.due((shard.keys.due,), (options.batch_items, milliseconds(longest)))
+
+
 async def flush_due(
     io: Port, shard: Shard, known: Known | None
 ) -> tuple[FlushReport, float | None, Known | None]:
@@ -577,7 +584,7 @@ async def flush_due(
     Returns:
         What was done, seconds until more is due (0: at once; None: nothing waits), and what is known.
     """
-    due = await io.run(shard.scripts.due((shard.keys.due,), (shard.options.batch_items,)))
+    due = await io.run(look_due(shard))
     wait = None if due.wait_ms < 0 else due.wait_ms / 1000
     if not due.items:
         return FlushReport(), wait, known
@@ -626,6 +633,7 @@ __all__ = [
     "flush_due",
     "flush_items",
     "load",
+    "look_due",
     "open_shard",
     "set_like",
     "status",
