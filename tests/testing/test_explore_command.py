@@ -84,6 +84,18 @@ def test_a_clean_file_ends_with_0(run: Callable[..., Result]) -> None:
     assert report["states"] > 3
 
 
+def test_it_says_how_far_it_is_beside_the_report(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.cli.explore._LINE_EVERY", 0.0)
+    told = run("--only", "one_step", "--limit", "500")
+    assert re.search(
+        r"one_step: graph, \d+ states, \d% of the bound, [\d,]+ transitions/s", told.stderr
+    )
+    assert "of the bound" not in told.stdout
+    assert run("--only", "one_step", "--json").stderr == ""
+
+
 def test_scenarios_are_listed(run: Callable[..., Result]) -> None:
     assert run("--list").output.split() == ["reads_then_writes", "one_step"]
 

@@ -13,8 +13,10 @@ from fencepost.errors import FencepostError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fencepost.testing import Report, Scenario, ScratchServer
+    from fencepost.testing import Progress, Report, Scenario, ScratchServer
     from fencepost.testing.files import Maker
+
+_LINE_EVERY = 5.0  # seconds: for logs
 
 
 @click.command()
@@ -96,8 +98,8 @@ def _explore(
 ) -> bool:
     from fencepost.testing import explore as run
 
-    with console.status(f"{name}: up to {bounds['limit']:,} states …"):
-        report = run(scenario, server=server, **bounds)
+    with _Told(name, quiet=as_json) as told:
+        report = run(scenario, server=server, progress=told, **bounds)
     if as_json:
         click.echo(json.dumps({"scenario": name, **_as_dict(report)}))
         return report.finding is not None
@@ -114,6 +116,32 @@ def _explore(
         again = f'fencepost explore {file} --only {name} --replay "{report.finding.schedule}"'
         console.print(f"  again: {again}", markup=False)
     return report.finding is not None
+
+
+class _Told:
+    """Shows how far an exploration is: in place on a terminal, else a line now and then. On stderr."""
+
+    def __init__(self, name: str, *, quiet: bool) -> None:
+        from rich.console import Console
+
+        self._name, self._next = name, _LINE_EVERY
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
+        self._status = self._console.status(f"{name} …")
+
+    def __enter__(self) -> _Told:
+        self._status.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._status.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        told = f"{self._name}: {progress.search}, {progress}"
+        if self._console.is_terminal:
+            self._status.update(told)
+        elif progress.seconds >= self._next:
+            self._next = progress.seconds + _LINE_EVERY
+            self._console.print(told, markup=False)
 
 
 def _replay(

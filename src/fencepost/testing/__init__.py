@@ -28,7 +28,7 @@ from fencepost.testing.environment import (
 from fencepost.testing.explore import Replayed, explore, replay
 from fencepost.testing.play import Play, PlayError
 from fencepost.testing.reexecute import reexecute
-from fencepost.testing.report import Finding, Found, Report
+from fencepost.testing.report import Finding, Found, Progress, Report
 from fencepost.testing.sandbox import Sandbox, UndeclaredKey
 from fencepost.testing.scenario import Faults, Scenario
 from fencepost.testing.scratch import ScratchServer
@@ -43,6 +43,7 @@ __all__ = [
     "Move",
     "Play",
     "PlayError",
+    "Progress",
     "Replayed",
     "Report",
     "Sandbox",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from fencepost.testing.graph import Graph
 from fencepost.testing.minimise import minimise
 from fencepost.testing.play import PlayError
 from fencepost.testing.reexecute import Reexecution
-from fencepost.testing.report import Finding, Report
+from fencepost.testing.report import Finding, Report, Telling, Told
 from fencepost.testing.sandbox import Sandbox
 from fencepost.testing.scenario import Scenario
 from fencepost.testing.scratch import ScratchServer
@@ -63,6 +62,7 @@ def explore(
     walks: int = 0,
     seed: int = 0,
     endings: bool = False,
+    progress: Told | None = None,
 ) -> Report:
     """Run a scenario's protocols and scripts in every order that matters.
 
@@ -77,6 +77,8 @@ def explore(
         walks: How many random schedules to run if the graph was not exhausted.
         seed: Of the walks: the same seed gives the same schedules.
         endings: Collect how the runs end in ``report.endings``.
+        progress: Told how far it is, a few times a second and at the end (see ``Progress``). What it
+            raises ends the exploration.
 
     Returns:
         What was covered and what was found; ``.check()`` raises what was found.
@@ -87,16 +89,19 @@ def explore(
     """
     with _engine(scenario, server) as engine:
         graph = Graph(engine, limit)
-        report = graph.search(endings)
+        report = graph.search(endings, progress)
         if report.finding is not None or not walks or len(report.bounded_by) == 0:
             return report
-        return _walk_on(graph, report, walks, seed)
+        return _walk_on(graph, report, walks, seed, progress)
 
 
-def _walk_on(graph: Graph, report: Report, walks: int, seed: int) -> Report:
-    started, dice, finding, done = time.perf_counter(), random.Random(seed), None, 0
+def _walk_on(graph: Graph, report: Report, walks: int, seed: int, progress: Told | None) -> Report:
+    dice, finding, done = random.Random(seed), None, 0
+    telling = Telling(progress, "walks", walks)
     while done < walks and finding is None:
         done += 1
+        if telling.due(done == walks):
+            telling.tell(schedules=done)
         words, message = graph.walk(dice)
         if message:
             words = minimise(words, lambda some: graph.follow(some, strict=False)[:2])
@@ -110,7 +115,7 @@ def _walk_on(graph: Graph, report: Report, walks: int, seed: int) -> Report:
         schedules=done,
         transitions=graph.transitions,
         bounded_by=f"{report.bounded_by}; then {done:,} random walks, seed {seed}",
-        seconds=report.seconds + time.perf_counter() - started,
+        seconds=report.seconds + telling.seconds,
         asked=graph.engine.sandbox.calls,
         finding=finding,
     )

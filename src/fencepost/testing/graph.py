@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import gc
 import random
-import time
 from collections import deque
+from collections.abc import Sized
 from typing import Any
 
 from fencepost.testing.engine import Engine
-from fencepost.testing.report import Finding, Report
+from fencepost.testing.report import Finding, Report, Telling, Told
 
 # server, cells, faults left, (last actor + 1) and switches where they are bounded, then the actors
 Node = tuple[int, ...]
@@ -43,9 +43,10 @@ class Graph:
         self._places = len(self.first) - _FIXED + 1
         self.transitions = 0
 
-    def search(self, endings: bool = False) -> Report:
+    def search(self, endings: bool = False, progress: Told | None = None) -> Report:
         """Visit all states; ``endings`` collects how the runs end."""
-        started, asked = time.perf_counter(), self.engine.sandbox.calls
+        asked, looked = self.engine.sandbox.calls, 0
+        telling = Telling(progress, "graph", self.limit)
         parents: dict[Node, tuple[Node, str] | None] = {self.first: None}
         queue = deque([self.first])
         ends: set[Any] = set()
@@ -56,6 +57,9 @@ class Graph:
         try:
             while queue and finding is None:
                 node = queue.popleft()
+                looked += 1
+                if not looked & 255 and telling.due():
+                    telling.tell(**self._sizes(parents, queue))
                 enabled = False
                 for word, after in self.successors(node):
                     enabled = True
@@ -74,16 +78,25 @@ class Graph:
                     break
         finally:
             gc.enable()
+        if telling.due(last=True):
+            telling.tell(**self._sizes(parents, queue))
         return Report(
             search="graph",
             states=len(parents),
             transitions=self.transitions,
             asked=self.engine.sandbox.calls - asked,
             bounded_by=bounded,
-            seconds=time.perf_counter() - started,
+            seconds=telling.seconds,
             finding=finding,
             endings=frozenset(ends),
         )
+
+    def _sizes(self, parents: Sized, queue: Sized) -> dict[str, int]:
+        return {
+            "states": len(parents),
+            "transitions": self.transitions,
+            "frontier": len(queue),
+        }
 
     def successors(self, node: Node) -> list[tuple[str, Node]]:
         """All moves of all actors."""

@@ -6,7 +6,7 @@ disagree about is wrong in one of them.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -15,11 +15,11 @@ from fencepost._core.port import run_sync
 from fencepost._core.script import SERVER, Call
 from fencepost.errors import OutcomeUnknown, Refused, Unavailable
 from fencepost.testing.actors import DIED, drop
+from fencepost.testing.conversation import Conversation
 from fencepost.testing.environment import Move
 from fencepost.testing.play import PlayError
 from fencepost.testing.sandbox import Sandbox
 from fencepost.testing.scenario import Scenario
-from fencepost.testing.scratch import ScratchServer
 from fencepost.testing.simulated import SimPort, Spawned, Step
 from fencepost.testing.world import ServerState, View
 
@@ -55,6 +55,7 @@ class Option(NamedTuple):
         fault: What goes wrong with the step, ``crash``, or '' for nothing.
         to: For a move of the environment: the server after it,
         memory: and what the move remembers then.
+        asks: What it will ask of the server.
     """
 
     word: str
@@ -63,6 +64,7 @@ class Option(NamedTuple):
     fault: str = ""
     to: ServerState | None = None
     memory: Any = None
+    asks: tuple[Call[Any], ...] = ()
 
 
 @dataclass(slots=True)
@@ -79,6 +81,8 @@ class Part:
     move: Move | None = None
     left: int = 0
     memory: Any = None
+    offered: tuple[Step, int, int] | None = None
+    offers: Sequence[Option] = ()
 
 
 class Run:
@@ -86,21 +90,29 @@ class Run:
 
     Args:
         scenario: What is run.
-        server: Is emptied.
-        sandbox: Reads and restores where a move of the environment needs it.
+        talk: The way to the server, which is emptied.
+        sandbox: Knows how to read and restore it, where a move of the environment needs that.
+        path: What will be taken first, if that is known.
     """
 
-    def __init__(self, scenario: Scenario, server: ScratchServer, sandbox: Sandbox) -> None:
-        self.scenario, self.sandbox = scenario, sandbox
-        self.port = server.port
+    def __init__(
+        self,
+        scenario: Scenario,
+        talk: Conversation,
+        sandbox: Sandbox,
+        path: Sequence[Option] = (),
+    ) -> None:
+        self.scenario, self.sandbox, self.talk = scenario, sandbox, talk
+        self._going = 0
         self.faults = scenario.faults.times
         self.wrong = ""
         self.parts: dict[str, Part] = {}
         self._spawned: dict[int, Part] = {}
         self._state: ServerState | None = None
-        self._raw(("FLUSHALL",))
-        for words in scenario.setup:
-            self._raw(tuple(words))
+        first = [commands.raw("FLUSHALL"), *(commands.raw(*words) for words in scenario.setup)]
+        if path:
+            known = (call for option in path for call in option.asks)
+            talk.foretell((*first, *known), sandbox.reading)
         if scenario.reset is not None:
             scenario.reset()
         for name, actor in scenario.actors.items():
@@ -108,6 +120,8 @@ class Run:
             self._begin(Part(name, io, actor(io)))
         for name, move in scenario.environment.items():
             self.parts[name] = Part(name, SimPort(name), move=move, left=move.times, ended=True)
+        for call in first:  # no actor has asked for anything yet
+            talk.run(call)
 
     def close(self) -> None:
         """Drop all actors where they stand."""
@@ -115,11 +129,9 @@ class Run:
             if part.work is not None:
                 self.wrong = self.wrong or drop(part.name, part.work)
 
-    def _raw(self, words: tuple[Any, ...]) -> Any:
-        return run_sync(self.port.run(commands.raw(*words)))
-
     def _begin(self, part: Part) -> None:
         self.parts[part.name] = part
+        self._going += 1
         self._go(part, None)
 
     def _go(self, part: Part, answer: Any) -> None:
@@ -129,9 +141,9 @@ class Run:
             failed = isinstance(answer, BaseException)
             part.step = part.work.throw(answer) if failed else part.work.send(answer)
         except StopIteration as stop:
-            part.step, part.ended, part.result = None, True, stop.value
+            self._ended(part, stop.value)
         except Exception as error:
-            part.step, part.ended, part.result = None, True, error.with_traceback(None)
+            self._ended(part, error.with_traceback(None))
             if not isinstance(error, self.scenario.allowed):
                 self.wrong = f"{part.name} raised {type(error).__name__}: {error}"
         for number, task in enumerate(part.io.spawned[before:], before + 1):
@@ -139,6 +151,10 @@ class Run:
             child = Part(io.name, io, task.work)
             self._spawned[id(task)] = child
             self._begin(child)
+
+    def _ended(self, part: Part, result: Any) -> None:
+        part.step, part.ended, part.result = None, True, result
+        self._going -= 1
 
     # -- what can happen
 
@@ -152,7 +168,7 @@ class Run:
                     state = state or self.read()
                     found += self._happenings(part, part.move, state)
             elif part.step is not None:
-                found += self._steps(part, part.step)
+                found += self._offers(part, part.step)
         return found
 
     def _happenings(self, part: Part, move: Move, state: ServerState) -> Iterator[Option]:
@@ -164,11 +180,19 @@ class Run:
                 key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
             }
             touched = frozenset(changed) | {f"-{part.name}"}
-            if word == "flushall":
+            if word == "flushall" or move.live:  # scripts that are forgotten are nobody's key
                 touched |= {ALL}
-
             footprint = Footprint(frozenset(), touched)
-            yield Option(f"{part.name}.{word}", part.name, footprint, "", to, memory)
+            asks = commands.raw(*move.live) if move.live else self.sandbox.putting(to)
+            yield Option(f"{part.name}.{word}", part.name, footprint, "", to, memory, (asks,))
+
+    def _offers(self, part: Part, step: Step) -> Sequence[Option]:
+        if step.kind in ("wait", "until"):  # what others do decides
+            return list(self._steps(part, step))
+        at = (step, len(part.answers), self.faults)
+        if part.offered is None or part.offered[0] is not step or part.offered != at:
+            part.offered, part.offers = at, list(self._steps(part, step))
+        return part.offers
 
     def _steps(self, part: Part, step: Step) -> Iterator[Option]:
         word = f"{part.name}.{step.label}"
@@ -180,11 +204,13 @@ class Run:
             return
         if step.kind == "until" and not self._holds(step):
             return
-        yield Option(word, part.name, footprint)
+        asks = (step.calls[len(part.answers)],) if step.calls else ()
+        yield Option(word, part.name, footprint, asks=asks)
         if self.faults:
             rationed = Footprint(footprint.reads, footprint.writes | {"-faults"})
             for fault in self.scenario.faults.of(step):
-                yield Option(f"{word}!{fault}", part.name, rationed, fault)
+                sent = asks if fault in ("lost", "resent") else ()
+                yield Option(f"{word}!{fault}", part.name, rationed, fault, asks=sent)
 
     def _footprint(self, part: Part, step: Step) -> Footprint:
         other = {f"-task {part.name}"}
@@ -223,7 +249,7 @@ class Run:
         part = self.parts[option.actor]
         self._state = None
         if option.to is not None:
-            self._happen(part, option, option.to)
+            self._happen(part, option)
             return
         step = part.step
         word = "" if step is None else f"{part.name}.{step.label}"
@@ -234,12 +260,9 @@ class Run:
         else:
             self._take(part, step, option.fault)
 
-    def _happen(self, part: Part, option: Option, to: ServerState) -> None:
-        assert part.move is not None
-        if part.move.live:
-            self._raw(part.move.live)
-        else:
-            self.sandbox.put(to)
+    def _happen(self, part: Part, option: Option) -> None:
+        for call in option.asks:
+            self.talk.run(call)
         part.left -= 1
         part.memory = option.memory
         self._observe(option.word.partition(".")[2].partition("(")[0], part.name, None, None)
@@ -272,7 +295,7 @@ class Run:
     def _perform(self, step: Step, call: Call[Any] | None) -> Any:
         try:
             if call is not None:
-                return run_sync(self.port.run(call))
+                return self.talk.run(call, self.sandbox.reading)
             if step.kind == "call":
                 assert step.fn is not None
                 result = step.fn(*step.args)
@@ -284,7 +307,7 @@ class Run:
     def _die(self, part: Part) -> None:
         assert part.work is not None
         self.wrong = self.wrong or drop(part.name, part.work)
-        part.step, part.ended, part.result = None, True, DIED
+        self._ended(part, DIED)
 
     def _holds(self, step: Step) -> bool:
         assert step.fn is not None
@@ -300,7 +323,7 @@ class Run:
     @property
     def ended(self) -> bool:
         """Whether every actor has."""
-        return all(part.ended for part in self.parts.values())
+        return not self._going
 
     def waiting(self) -> str:
         """Who waits at what."""
@@ -311,7 +334,8 @@ class Run:
     def read(self) -> ServerState:
         """What the server holds."""
         if self._state is None:
-            self._state = self.sandbox.read(self.scenario.server)
+            words = tuple(self.talk.run(self.sandbox.reading))
+            self._state = self.scenario.server._replace(words=words)
         return self._state
 
     def view(self) -> View:

@@ -10,17 +10,20 @@ sandbox sees that they keep to them.
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fencepost._core.script import Call
+from fencepost.testing.conversation import Conversation, Unforeseen
 from fencepost.testing.live import Option, Run
 from fencepost.testing.minimise import minimise
 from fencepost.testing.play import PlayError
-from fencepost.testing.report import Finding, Report
+from fencepost.testing.report import Finding, Report, Telling, Told
 from fencepost.testing.sandbox import Sandbox
 from fencepost.testing.scenario import Scenario
 from fencepost.testing.scratch import ScratchServer
-from fencepost.testing.world import View
+from fencepost.testing.world import ServerState, View
 
 
 @dataclass(slots=True)
@@ -51,6 +54,41 @@ class _Choice:
         }
 
 
+class Declarations:
+    """Sees that scripts keep to the keys that they declare, on the server, in every state they meet.
+
+    Nothing is wrapped in a run. But each call that could come next is noted with the state that it
+    would meet, and after the run, each of these once, the sandbox runs it there.
+    """
+
+    def __init__(self, sandbox: Sandbox, server: ScratchServer) -> None:
+        self._sandbox, self._server = sandbox, server
+        self._seen: set[Hashable] = set()
+        self._noted: list[tuple[ServerState, Call[Any]]] = []
+
+    def note(self, state: ServerState, call: Call[Any]) -> None:
+        """A call that may meet this state."""
+        if call.script is None:  # a command: the server itself says which of its words are keys
+            return
+        key = (state.words, call.script.plain, call.keys, call.args)
+        if key not in self._seen:
+            self._seen.add(key)
+            self._noted.append((state, call))
+
+    def check(self) -> None:
+        """Run what was noted; the server's own state is nobody's any more.
+
+        Raises:
+            UndeclaredKey: A script touched a key that it did not declare.
+        """
+        noted, self._noted = self._noted, []
+        if noted:
+            identity, now = self._server.line().info.identity, int(time.time() * 1000)
+            for state, call in noted:
+                there = state._replace(identity=identity, greeted=identity, clock_ms=now)
+                self._sandbox.run(there, call)
+
+
 class Reexecution:
     """One search.
 
@@ -66,14 +104,18 @@ class Reexecution:
     ) -> None:
         self.scenario, self.server, self.limit = scenario, server, limit
         self.sandbox = Sandbox(server.port)
+        self.talk = Conversation(server)
+        self._foretells = True
+        self.declared = Declarations(self.sandbox, server)
         self.reduce = reduce and scenario.preemptions is None
         self._cells = tuple(cell.state for cell in scenario.cells)
         self._path: list[_Choice] = []
         self._ends: set[Any] = set()
 
-    def search(self, endings: bool = False) -> Report:
+    def search(self, endings: bool = False, progress: Told | None = None) -> Report:
         """Run all schedules."""
-        started, schedules, finding = time.perf_counter(), 0, None
+        schedules, finding = 0, None
+        telling = Telling(progress, "re-execution", self.limit)
         bounded = (
             ""
             if self.scenario.preemptions is None
@@ -83,7 +125,11 @@ class Reexecution:
             while True:
                 finding = self._run(endings)
                 schedules += 1
-                if finding is not None or not self._backtrack():
+                ended = finding is not None or not self._backtrack()
+                if telling.due(ended):
+                    untried = sum(choice.next() is not None for choice in self._path)
+                    telling.tell(schedules=schedules, frontier=untried)
+                if ended:
                     break
                 if schedules >= self.limit:
                     bounded = ", ".join(
@@ -97,9 +143,9 @@ class Reexecution:
         return Report(
             search="re-execution",
             schedules=schedules,
-            asked=self.sandbox.calls,
+            asked=self.talk.asked,
             bounded_by=bounded,
-            seconds=time.perf_counter() - started,
+            seconds=telling.seconds,
             finding=finding,
             endings=frozenset(self._ends),
         )
@@ -109,18 +155,25 @@ class Reexecution:
         for cell, state in zip(self.scenario.cells, self._cells, strict=True):
             cell.state = state
 
-    def _begin(self) -> Run:
+    def _begin(self, path: Sequence[Option] = ()) -> Run:
         self.put_cells()
-        return Run(self.scenario, self.server, self.sandbox)
+        return Run(self.scenario, self.talk, self.sandbox, path if self._foretells else ())
 
     def _run(self, endings: bool) -> Finding | None:
-        run = self._begin()
+        path = [choice.options[choice.taken] for choice in self._path]
+        run = self._begin(path)
         try:
-            for choice in self._path:
-                run.take(choice.options[choice.taken])
+            for option in path:
+                run.take(option)
             return self._extend(run, endings)
+        except Unforeseen:
+            # Words that differ from run to run (a clock of the caller's) are his business.
+            self._foretells = False
+            run.close()
+            return self._run(endings)
         finally:
             run.close()
+            self.declared.check()
 
     def _extend(self, run: Run, endings: bool) -> Finding | None:
         """Go on from where the path ends, to an end; judge each new state."""
@@ -133,6 +186,10 @@ class Reexecution:
                 self._ends.add(
                     (view.server.words, tuple((k, repr(v)) for k, v in view.results.items()))
                 )
+            for option in options:
+                if option.to is None:
+                    for call in option.asks:
+                        self.declared.note(run.read(), call)
             choice = self._choose({one.word: one for one in options})
             if choice is None:
                 if run.ended and (message := run.heal()):
@@ -162,8 +219,11 @@ class Reexecution:
 
     def _settle(self, choice: _Choice, word: str) -> None:
         choice.taken = word
-        at = self._path.index(choice) if choice in self._path else len(self._path)
-        if at and self.scenario.preemptions is not None:
+        if self.scenario.preemptions is None:
+            return
+        # The last of the path, or what comes behind it.
+        at = len(self._path) - (bool(self._path) and self._path[-1] is choice)
+        if at:
             last = self._path[at - 1]
             actor = last.options[last.taken].actor
             could = any(one.actor == actor for one in choice.options.values())
@@ -240,6 +300,7 @@ def reexecute(
     limit: int = 100_000,
     reduce: bool = True,
     endings: bool = False,
+    progress: Told | None = None,
 ) -> Report:
     """Run a scenario's schedules one by one, each from scratch.
 
@@ -252,6 +313,7 @@ def reexecute(
         limit: Schedules, at most.
         reduce: Leave out schedules that only swap independent steps.
         endings: Collect how the runs end in ``report.endings``.
+        progress: See ``explore``.
 
     Returns:
         What was covered and what was found.
@@ -262,6 +324,6 @@ def reexecute(
             the server decides.
     """
     if isinstance(server, ScratchServer):
-        return Reexecution(scenario, server, limit, reduce).search(endings)
+        return Reexecution(scenario, server, limit, reduce).search(endings, progress)
     with ScratchServer(server) as own:
-        return Reexecution(scenario, own, limit, reduce).search(endings)
+        return Reexecution(scenario, own, limit, reduce).search(endings, progress)

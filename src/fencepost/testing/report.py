@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,79 @@ from fencepost.testing.world import View
 
 class Found(AssertionError):
     """An exploration found a schedule in which something is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far an exploration is; ``explore(…, progress=…)`` is told a few times a second.
+
+    Args:
+        search: Which search it is; see ``Report``.
+        states: Different states met so far.
+        transitions: Steps taken so far.
+        schedules: Whole runs so far.
+        frontier: States that were met and not looked at yet (graph), or choices on the current
+            schedule that have something untried (re-execution). The search ends when none is left.
+        bound: The limit of states, schedules or walks.
+        seconds: Since its beginning.
+    """
+
+    search: str
+    states: int = 0
+    transitions: int = 0
+    schedules: int = 0
+    frontier: int = 0
+    bound: int = 0
+    seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Transitions (or schedules, where whole runs are counted) a second."""
+        return (self.schedules or self.transitions) / max(self.seconds, 1e-9)
+
+    @property
+    def share(self) -> float:
+        """How much of its bound is used up, 0 to 1."""
+        return min(1.0, (self.schedules or self.states) / self.bound) if self.bound else 0.0
+
+    def __str__(self) -> str:
+        what = f"{self.schedules:,} schedules" if self.schedules else f"{self.states:,} states"
+        unit = "schedules" if self.schedules else "transitions"
+        ahead = f", {self.frontier:,} ahead" if self.frontier else ""
+        return f"{what}{ahead}, {self.share:.0%} of the bound, {self.rate:,.0f} {unit}/s"
+
+
+Told = Callable[[Progress], None]
+_EVERY = 0.2  # seconds between two words of progress
+
+
+class Telling:
+    """Tells somebody of the progress of a search, from time to time.
+
+    Args:
+        told: Who is told; None: nobody.
+        search: Which search it is.
+        bound: Its limit.
+    """
+
+    def __init__(self, told: Told | None, search: str, bound: int) -> None:
+        self._told, self._search, self._bound = told, search, bound
+        self.started = self._last = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+    def due(self, last: bool = False) -> bool:
+        """Whether to say something: it was not said just now, or it is the last word."""
+        return self._told is not None and (last or time.perf_counter() - self._last >= _EVERY)
+
+    def tell(self, **sizes: int) -> None:
+        """Say how far it is, in the words of ``Progress``."""
+        self._last = time.perf_counter()
+        progress = Progress(search=self._search, bound=self._bound, seconds=self.seconds, **sizes)
+        if self._told is not None:
+            self._told(progress)
 
 
 @dataclass(frozen=True, slots=True)

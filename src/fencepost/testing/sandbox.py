@@ -36,6 +36,8 @@ class Sandbox:
         self._port = port
         self._wrapped: dict[str, Script[Any]] = {}
         self.calls = 0
+        self.reading: Call[Any] = self._script(_DUMP_ONLY, raw=True)((), ())
+        """The call that asks for the words of the server's state."""
 
     def run(self, state: ServerState, call: Call[Any]) -> tuple[Any, ServerState]:
         """Run one call.
@@ -70,19 +72,29 @@ class Sandbox:
 
     def put(self, state: ServerState) -> None:
         """Make the server hold a state, for steps that run outside the sandbox."""
-        self._ask(_NOTHING, state, [], [])
+        self.calls += 1
+        run_sync(self._port.run(self.putting(state)))
 
     def read(self, state: ServerState) -> ServerState:
         """What the server holds now; clock and identity are those of ``state``."""
-        words = run_sync(self._port.run(self._script(_DUMP_ONLY, raw=True)((), ())))
-        return state._replace(words=tuple(words))
+        self.calls += 1
+        return state._replace(words=tuple(run_sync(self._port.run(self.reading))))
+
+    def putting(self, state: ServerState) -> Call[Any]:
+        """The call that makes the server hold a state."""
+        return self._call(_NOTHING, state, [], [])
 
     def _ask(self, body: str, state: ServerState, keys: list[str], arguments: list[Any]) -> Any:
         self.calls += 1
+        return run_sync(self._port.run(self._call(body, state, keys, arguments)))
+
+    def _call(
+        self, body: str, state: ServerState, keys: list[str], arguments: list[Any]
+    ) -> Call[Any]:
         run_id, _, replication = state.identity.partition(":")
         head = (state.clock_ms, run_id, replication, state.policy, len(state.words))
         words = (*head, *state.words, len(keys), *keys, *arguments)
-        return run_sync(self._port.run(self._script(body)((), words)))
+        return self._script(body)((), words)
 
     def _script(self, body: str, raw: bool = False) -> Script[Any]:
         script = self._wrapped.get(body)

@@ -15,8 +15,11 @@ from fencepost._core import commands
 from fencepost._core.port import Port, run_sync
 from fencepost.client import Client
 from fencepost.errors import Refused, Unavailable
+from fencepost.wire.address import parse_url
+from fencepost.wire.sock import Connection, open_connection
 
 _READY_WITHIN = 15.0  # seconds; a process starts when the machine lets it
+_ANSWERS_WITHIN = 30.0  # seconds, likewise
 
 # Becomes the server, and leaves somebody behind who ends it when our end of a pipe is closed: by
 # `close`, or by whatever ends this process.
@@ -42,6 +45,7 @@ class ScratchServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._home: Path | None = None
         self._may_be_emptied = False
+        self._line: Connection | None = None
         if url is None:
             url = self._start()
         self.url = url
@@ -95,11 +99,19 @@ class ScratchServer:
         """Delete all keys."""
         run_sync(self.port.run(commands.raw("FLUSHALL")))
 
+    def line(self) -> Connection:
+        """A connection of one's own, for many calls in one write; it is opened once."""
+        if self._line is None or self._line.lost:
+            self._line = open_connection(parse_url(self.url), _ANSWERS_WITHIN, _READY_WITHIN)
+        return self._line
+
     def close(self) -> None:
         """End what was started; a server that was given is left empty."""
         if self._process is None and self._may_be_emptied:
             with contextlib.suppress(Unavailable):
                 self.empty()
+        if self._line is not None:
+            self._line.close("the server is not needed any more")
         self._client.close()
         if self._process is not None:
             assert self._process.stdin is not None

@@ -112,10 +112,26 @@ class Connection:
         Returns:
             The replies that came, in order: fewer than were asked for if the connection ended.
         """
+        self.send_all(packed)
+        return self.read_all(len(packed), deadline)
+
+    def send_all(self, packed: Sequence[bytes]) -> None:
+        """Send several commands in one write; ``read_all`` must follow, and nothing else."""
+        try:
+            self._sock.sendall(b"".join(packed))
+        except OSError as error:
+            self.close(_say(error, self._budget))
+        except BaseException:
+            self.close("the exchange was interrupted")
+            raise
+
+    def read_all(self, count: int, deadline: float) -> list[Any]:
+        """The replies to ``send_all``; fewer than ``count`` if the connection ended."""
         sock, buffer, reader = self._sock, self._buffer, self._reader
         replies: list[Any] = []
+        if self.lost:
+            return replies
         try:
-            sock.sendall(b"".join(packed))
             while True:
                 got = sock.recv_into(buffer)
                 if not got:
@@ -124,10 +140,10 @@ class Connection:
                 while (reply := reader.gets()) is not resp.NOTHING:
                     if type(reply) is not resp.Push:
                         replies.append(reply)
-                if len(replies) >= len(packed):
+                if len(replies) >= count:
                     break
                 self._shorten(deadline)
-            if len(replies) > len(packed):
+            if len(replies) > count:
                 raise ConnectionError("the server sent more than was asked for")
         except OSError as error:
             self.close(_say(error, self._budget))
@@ -137,7 +153,7 @@ class Connection:
         if self._limited and not self.lost:
             self._limit(self._budget)
         self.used = monotonic()
-        return replies[: len(packed)]
+        return replies[:count]
 
     def alive(self, health: float) -> bool:
         """Whether it can be used: looked at after a pause, probed after a long one."""
