@@ -310,7 +310,7 @@ async def test_a_deletion_that_was_cut_off_is_finished_by_the_next(
     await api.put("/api/activities/5/likes/ada")
     await flushed(api)
     real = campus(api).likes
-    removed = campus(api).activities.remove(5)  # all that was done of the first
+    removed = campus(api).activities.table.remove(5)  # all that was done of the first
     assert removed
     assert (await api.put("/api/activities/5/likes/bob")).status_code == 200  # from the cache
     check_problem(await api.delete("/api/activities/5"), 404, "not-found")
@@ -704,7 +704,7 @@ async def test_a_like_that_fails_says_what_is_safe(
 
 
 async def test_a_database_that_is_gone_is_503(api: httpx.AsyncClient) -> None:
-    campus(api).activities = Broken(OperationalError("SELECT secret", {}, Exception("gone")))
+    campus(api).activities.table = Broken(OperationalError("SELECT secret", {}, Exception("gone")))
     for answer in (await api.get("/api/activities"), await api.get("/healthz")):
         check_problem(answer, 503, "database-unavailable")
         assert "secret" not in answer.text
@@ -713,7 +713,7 @@ async def test_a_database_that_is_gone_is_503(api: httpx.AsyncClient) -> None:
 async def test_an_unexpected_error_is_a_number_that_the_log_explains(
     api: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    campus(api).activities = Broken(RuntimeError("a secret detail"))
+    campus(api).activities.table = Broken(RuntimeError("a secret detail"))
     with caplog.at_level(logging.ERROR, "fencepost.campus"):
         answer = await api.get("/api/activities")
     problem = check_problem(answer, 500, "internal")

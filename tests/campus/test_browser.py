@@ -300,17 +300,51 @@ def test_an_activity_is_deleted_after_a_question_and_leaves_every_open_page(
             each.sign_in("ada")
             each.sees(item, True, "1")
         page = visitor.page
-        page.locator(f"#activity-{item} .bin").click()
+        page.locator(f"#activity-{item}").get_by_role("link", name="Delete").click()
         expect(page.get_by_role("heading", name="Delete this activity?")).to_be_visible()
         page.get_by_role("link", name="Keep it").click()
         visitor.sees(item, True, "1")
-        page.locator(f"#activity-{item} .bin").click()
+        page.locator(f"#activity-{item}").get_by_role("link", name="Delete").click()
         page.get_by_role("button", name="Delete it").click()
         expect(page.get_by_text("The activity is gone")).to_be_visible()
         expect(visitor.heart(item)).to_have_count(0)
         other.later()
         expect(other.heart(item)).to_have_count(0)
         assert client.get(f"/api/activities/{item}").status_code == 404
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no-script"])
+def test_an_activity_is_changed_in_the_browser_and_keeps_its_likes(
+    visit: Callable[..., Any], item: int, service: Serve, script: bool
+) -> None:
+    with visit(java_script_enabled=script) as visitor, service.client() as client:
+        client.put(f"/api/activities/{item}/likes/ada")
+        visitor.sign_in("ada")
+        page = visitor.page
+        page.locator(f"#activity-{item}").get_by_role("link", name="Change").click()
+        expect(page.get_by_role("heading", name="Change this activity")).to_be_visible()
+        expect(page.get_by_label("What")).to_have_value("Tea on the roof")
+        page.get_by_role("link", name="Leave it as it was").click()
+        expect(page.get_by_role("heading", name="Tea on the roof").first).to_be_visible()
+        page.locator(f"#activity-{item}").get_by_role("link", name="Change").click()
+        page.get_by_label("What").fill("")
+        page.get_by_label("Where").fill("<b>Cellar</b>")
+        page.get_by_role("button", name="Save it").click()
+        expect(page.get_by_text("Must have 1 to 200 characters")).to_be_visible()
+        expect(page.get_by_label("Where")).to_have_value("<b>Cellar</b>")
+        visitor.faults.clear()  # the browser itself notes that the answer was 422
+        page.get_by_label("What").fill("Tea in the cellar")
+        page.get_by_role("button", name="Save it").click()
+        expect(page.get_by_text("The activity is as you put it.")).to_be_visible()
+        card = page.locator(f"#activity-{item}")
+        expect(card.get_by_role("heading")).to_have_text("Tea in the cellar")
+        expect(card.locator(".place")).to_have_text("<b>Cellar</b>")
+        visitor.sees(item, True, "1")
+        visitor.heart(item).click()
+        visitor.sees(item, False, "0")
+        page.reload()
+        expect(card.get_by_role("heading")).to_have_text("Tea in the cellar")
+        assert client.get(f"/api/activities/{item}").json()["place"] == "<b>Cellar</b>"
 
 
 def test_my_likes_shows_what_was_liked_and_more_of_it(
@@ -349,7 +383,7 @@ def test_a_phone_shows_it_all_without_scrolling_sideways(
         visitor.sign_in("W" * 64)
         visitor.heart(item).click()
         visitor.sees(item, True, "1")
-        for path in ("/", "/likes", f"/activities/{item}/delete"):
+        for path in ("/", "/likes", f"/activities/{item}/edit", f"/activities/{item}/delete"):
             visitor.page.goto(visitor.service.url + path)
             assert overflow(visitor.page) == 0
             targets = visitor.page.locator("button:visible, a:visible, input:visible")

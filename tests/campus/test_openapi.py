@@ -24,6 +24,8 @@ PAGES = {
     ("GET", "/likes"),
     ("GET", "/likes/more"),
     ("GET", "/activities/{id}/delete"),
+    ("GET", "/activities/{id}/edit"),
+    ("POST", "/activities/{id}/edit"),
     ("POST", "/activities/{id}/delete"),
     ("POST", "/activities"),
     ("POST", "/activities/{id}/like"),
@@ -133,7 +135,7 @@ def examples() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 def test_examples_fit_their_schemas() -> None:
     found = list(examples())
-    assert len(found) == 9
+    assert len(found) == 13
     for where, example, schema in found:
         assert list(misfits(example, schema, where)) == []
 

@@ -83,7 +83,13 @@ def test_two_processes_on_one_data_directory_behave_as_one(serve: Start) -> None
             "/api/activities",
             json={"title": "T", "place": "P", "starts_at": "2026-01-01T00:00Z", "capacity": 1},
         ).json()
-        assert first.get(f"/api/activities/{made['id']}").json()["title"] == "T"
+        place = f"/api/activities/{made['id']}"
+        assert first.get(place).json()["title"] == "T"
+        for changer, other, title in ((second, first, "U"), (first, second, "V")):
+            assert changer.patch(place, json={"title": title}).status_code == 200
+            for each in (changer, other):
+                assert each.get(place).json()["title"] == title
+                assert each.get("/api/activities").json()["items"][0]["title"] == title
         # on the disk of the server that both share
         safe = first.put("/api/activities/11/likes/ada", params={"durability": "replicated"})
         assert safe.json() == {"liked": True, "like_count": 1, "changed": True}

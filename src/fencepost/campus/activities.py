@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, insert, select, text
+from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from fencepost.campus.tables import activities, once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from sqlalchemy import Engine
 
@@ -82,6 +82,15 @@ class Activities:
         with self._engine.connect() as connection:
             rows = [Activity(**row) for row in connection.execute(query).mappings()]
         return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+
+    def change(self, activity_id: int, changes: Mapping[str, Any]) -> Activity | None:
+        """Change some fields of one, and read it back in the same transaction; None if it is not there."""
+        mine = activities.c.id == activity_id
+        with self._engine.begin() as connection:
+            # the change first: it locks the row, so what is read is what is committed
+            connection.execute(update(activities).where(mine).values(**changes))
+            row = connection.execute(select(*_COLUMNS).where(mine)).mappings().one_or_none()
+        return None if row is None else Activity(**row)
 
     def remove(self, activity_id: int) -> bool:
         """Delete one; whether it was there. Its likes go with it, by the foreign key."""

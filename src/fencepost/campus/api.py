@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from fencepost.campus import metrics
@@ -12,6 +11,7 @@ from fencepost.campus.forms import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
     at_cursor,
+    changes,
     durability,
     new_activity,
     number,
@@ -20,6 +20,7 @@ from fencepost.campus.forms import (
 )
 from fencepost.campus.operations import Answer, Operation
 from fencepost.campus.problems import Problem
+from fencepost.errors import FencepostError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -84,11 +85,30 @@ async def list_activities(request: Request) -> Response:
 async def get_activity(request: Request) -> Response:
     campus, user = _campus(request), _user(request)
     activity_id = number(request.path_params["id"], "id")
-    activity = await run_in_threadpool(campus.activities.get, activity_id)
+    activity = await campus.activities.get(activity_id)
     if activity is None:
         raise Problem("not-found", "There is no such activity.")
     known = await campus.statuses([activity_id], user)
     return JSONResponse(as_json(activity, known.get(activity_id), user))
+
+
+async def replace_activity(request: Request) -> Response:
+    return await _change(request, vars(new_activity(await read_json(request))))
+
+
+async def change_activity(request: Request) -> Response:
+    return await _change(request, changes(await read_json(request)))
+
+
+async def _change(request: Request, fields: dict[str, Any]) -> Response:
+    campus = _campus(request)
+    activity_id = number(request.path_params["id"], "id")
+    activity = await campus.change(activity_id, fields)
+    try:
+        known = await campus.statuses([activity_id], None)
+    except FencepostError:
+        known = {}  # it is changed all the same
+    return JSONResponse(as_json(activity, known.get(activity_id), None))
 
 
 async def delete_activity(request: Request) -> Response:
@@ -166,6 +186,15 @@ _ACTIVITY = {
 }
 _LIKED = _ACTIVITY | {"like_count": 41, "liked": True}
 _SERVERS = ("unavailable", "outcome-unknown", "overloaded", "database-unavailable")
+_CHANGES = (
+    "bad-request",
+    "not-found",
+    "unsupported-media-type",
+    "invalid-input",
+    "unavailable",
+    "overloaded",
+    "database-unavailable",
+)
 _LIKE = "/api/activities/{id}/likes/{user}"
 _CURSOR = "WzE3NzI0NDU2MDAwMDAwMDAsImFkYSJd"
 
@@ -196,6 +225,29 @@ OPERATIONS = [
         Answer(200, "The activity.", "Activity", _LIKED),
         query=("user",),
         fails=("not-found", "invalid-input", *_SERVERS),
+    ),
+    Operation(
+        "PUT",
+        "/api/activities/{id}",
+        replace_activity,
+        "Change an activity as a whole; repeating it is safe",
+        Answer(200, "The activity, as everybody sees it from now on.", "Activity", _ACTIVITY),
+        body=("NewActivity", _NEW),
+        fails=_CHANGES,
+    ),
+    Operation(
+        "PATCH",
+        "/api/activities/{id}",
+        change_activity,
+        "Change some fields of an activity; repeating it is safe",
+        Answer(
+            200,
+            "The activity, as everybody sees it from now on.",
+            "Activity",
+            _ACTIVITY | {"place": "South lawn"},
+        ),
+        body=("ActivityChange", {"place": "South lawn"}),
+        fails=_CHANGES,
     ),
     Operation(
         "DELETE",

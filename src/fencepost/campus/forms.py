@@ -26,7 +26,7 @@ CAPACITY_MAX = 100_000
 LIMIT_MAX = 100
 LIMIT_DEFAULT = 20
 _YEARS = range(2000, 2200)
-_FIELDS = ("title", "place", "starts_at", "capacity")
+FIELDS = ("title", "place", "starts_at", "capacity")
 _DIGITS = re.compile(r"[0-9]{1,19}")
 _HIDDEN = {"Cc", "Cs", "Zl", "Zp", "Cn", "Co"}
 _OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -44,10 +44,11 @@ async def read_json(request: Request) -> dict[str, Any]:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
+        accept = "Accept-Patch" if request.method == "PATCH" else "Accept-Post"
         raise Problem(
             "unsupported-media-type",
             f"The body is {kind or 'of no stated type'}; send application/json.",
-            headers={"Accept-Post": "application/json"},
+            headers={accept: "application/json"},
         )
     try:
         body = msgspec.json.decode(await request.body())
@@ -59,27 +60,39 @@ async def read_json(request: Request) -> dict[str, Any]:
 
 
 def new_activity(body: Mapping[str, Any]) -> NewActivity:
-    """A new activity from a JSON object; all that is wrong is told at once.
+    """A whole activity from a JSON object; all that is wrong is told at once.
 
     Raises:
         Problem: Some fields do not fit (422).
     """
+    missing = {name: "is missing" for name in FIELDS if name not in body}
+    return NewActivity(**_checked(body, missing))
+
+
+def changes(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Some fields of an activity from a JSON object.
+
+    Raises:
+        Problem: There is none, or some do not fit (422).
+    """
+    nothing = {} if body else {"body": f"must change something: {', '.join(FIELDS)}"}
+    return _checked(body, nothing)
+
+
+def _checked(body: Mapping[str, Any], errors: dict[str, str]) -> dict[str, Any]:
     checks = {"title": text, "place": text, "starts_at": instant, "capacity": capacity}
     values: dict[str, Any] = {}
-    errors: dict[str, str] = {}
-    for name, check in checks.items():
+    for name, value in body.items():
+        if name not in checks:
+            errors[_shown(name)] = f"is not known; known are {', '.join(FIELDS)}"
+            continue
         try:
-            if name not in body:
-                raise Misfit("is missing")
-            values[name] = check(body[name])
+            values[name] = checks[name](value)
         except Misfit as misfit:
             errors[name] = str(misfit)
-    for name in body:
-        if name not in checks:
-            errors[_shown(name)] = f"is not known; known are {', '.join(_FIELDS)}"
     if errors:
         raise invalid(errors)
-    return NewActivity(**values)
+    return values
 
 
 def text(value: object) -> str:

@@ -101,4 +101,9 @@ def with_zone(local: str) -> str:
         return local
 
 
+def without_zone(moment: datetime) -> str:
+    """An instant as a ``datetime-local`` field takes it, in the campus's own time."""
+    return f"{_local(moment):%Y-%m-%dT%H:%M}"
+
+
 _templates.filters["seen"] = _seen

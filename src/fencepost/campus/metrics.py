@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_CACHE_GAUGES = {
+    "load_p50": "Seconds that a load takes: half of the last ones took no longer.",
+    "load_p99": "Seconds that a load takes: 99 in 100 of the last ones took no longer.",
+    "bypassed": "1 while the server of the caches is passed by, since it did not answer.",
+}
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -21,6 +26,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._caches: dict[str, Callable[[], Mapping[str, object]]] = {}
+        self.registry.register(_Caches(self._caches))
         self.requests = Counter(
             "campus_requests",
             "Requests answered.",
@@ -63,6 +70,10 @@ class Metrics:
         """Show the figures that ``stats`` gives at each scrape, as ``fencepost_likes_…``."""
         self.registry.register(_Stats(stats))
 
+    def watch_cache(self, name: str, stats: Callable[[], Mapping[str, object]]) -> None:
+        """Show the figures of a cache at each scrape, as ``fencepost_cache_…{cache="name"}``."""
+        self._caches[name] = stats
+
     def text(self) -> bytes:
         """All figures in Prometheus' text format."""
         return generate_latest(self.registry)
@@ -80,3 +91,25 @@ class _Stats(Collector):
                 )
                 counter.add_metric([], float(value))
                 yield counter
+
+
+class _Caches(Collector):
+    """What ``cache.stats()`` counts: one family a figure, one series a cache."""
+
+    def __init__(self, caches: Mapping[str, Callable[[], Mapping[str, object]]]) -> None:
+        self._caches = caches
+
+    def collect(self) -> Iterable[Metric]:
+        shown = {name: dict(stats()) for name, stats in self._caches.items()}
+        for figure in sorted({figure for stats in shown.values() for figure in stats}):
+            family: CounterMetricFamily | GaugeMetricFamily
+            name, says = f"fencepost_cache_{figure}", f"Caches: {figure} of this process."
+            if figure in _CACHE_GAUGES:
+                family = GaugeMetricFamily(name, _CACHE_GAUGES[figure], labels=["cache"])
+            else:
+                family = CounterMetricFamily(name, says, labels=["cache"])
+            for cache, stats in shown.items():
+                value = stats.get(figure, 0)
+                if isinstance(value, int | float):
+                    family.add_metric([cache], float(value))
+            yield family

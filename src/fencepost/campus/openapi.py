@@ -70,6 +70,7 @@ def _or_null(schema: dict[str, Any], why: str) -> dict[str, Any]:
 _NEW: Final = {"title": _TEXT, "place": _TEXT, "starts_at": _TIME, "capacity": _CAPACITY}
 SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "NewActivity": _object(_NEW),
+    "ActivityChange": _object(_NEW, optional=tuple(_NEW)) | {"minProperties": 1},
     "Activity": _object(
         {
             "id": _ID,

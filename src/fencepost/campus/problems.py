@@ -23,6 +23,7 @@ from fencepost.errors import (
     Overloaded,
     Refused,
     UnknownItem,
+    WaitTimeout,
 )
 
 if TYPE_CHECKING:
@@ -150,6 +151,12 @@ def not_durable(durability: str, error: FencepostError) -> Problem:
     )
 
 
+def unchanged(error: FencepostError) -> Problem:
+    """A change to an activity that was not made, since those who show it could not be told."""
+    log.warning("an activity was not changed: %s", error)
+    return _later("unavailable", "Activities can be read, but not changed right now.")
+
+
 def to_problem(error: BaseException) -> Problem:
     """The problem that an error is told as; logs those that nobody expected."""
     match error:
@@ -165,6 +172,8 @@ def to_problem(error: BaseException) -> Problem:
             return _later("outcome-unknown", "The reply was lost on its way; repeating is safe.")
         case Overloaded():
             return _later("overloaded", "A limit is reached.", error.retry_after)
+        case WaitTimeout():
+            return _later("overloaded", "The database takes its time.")
         case FencepostError():
             # its words may name addresses: they are for the log
             log.warning("the like server failed: %s", error)

@@ -6,24 +6,25 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 from starlette.concurrency import run_in_threadpool
 
 from fencepost import AsyncClient
 from fencepost.campus.activities import Activities, Activity, NewActivity
+from fencepost.campus.catalogue import MISSING_TTL, Catalogue
 from fencepost.campus.metrics import Metrics
-from fencepost.campus.problems import log, not_durable
+from fencepost.campus.problems import log, not_durable, unchanged
 from fencepost.campus.samples import samples
 from fencepost.campus.security import Sessions, load_secret
 from fencepost.campus.tables import activities, activities_likes, create_tables, open_engine
-from fencepost.errors import FencepostError, OutcomeUnknown, Refused, UnknownItem
+from fencepost.errors import FencepostError, OutcomeUnknown, Overloaded, Refused, UnknownItem
 from fencepost.likes import LikeOptions, SqlLikes
 from fencepost.server import start
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from sqlalchemy import Engine
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from fencepost.likes.store import Id
 
 HEALTH_LIMIT = 1.0
-# "No such activity" is remembered for so long; a new one is made known at once (``Campus.create``).
-MISSING_TTL = 0.5
 DISK_WAIT = 4.0
 
 
@@ -60,7 +59,7 @@ class Campus:
     """Everything a request needs."""
 
     settings: Settings
-    activities: Activities
+    activities: Catalogue
     client: AsyncClient
     likes: AsyncLikes
     sessions: Sessions
@@ -70,7 +69,7 @@ class Campus:
 
     async def page(self, user: str | None, after: int | None, limit: int) -> Page:
         """A page of cards; activities come even when the like server does not answer."""
-        found, more = await run_in_threadpool(self.activities.page, after, limit)
+        found, more = await self.activities.page(after, limit)
         outage = None
         try:
             known = await self.statuses((activity.id for activity in found), user)
@@ -80,13 +79,28 @@ class Campus:
 
     async def create(self, new: NewActivity) -> Activity:
         """Make an activity, which can be liked at once, also by who asked for its id before."""
-        activity = await run_in_threadpool(self.activities.add, new)
+        activity = await self.activities.add(new)
         try:
+            await self.activities.announce(activity.id)
             await self.likes.invalidate(activity.id)
         except FencepostError as error:
-            # it is made all the same; that there was none is forgotten after MISSING_TTL
+            # it is made all the same; what was known before is forgotten after seconds
             log.warning("activity %d could not be made known: %s", activity.id, error)
         return activity
+
+    async def change(self, activity_id: int, changes: Mapping[str, Any]) -> Activity:
+        """Change some fields of an activity; whoever asks from then on sees it, in every process.
+
+        Raises:
+            UnknownItem: There is none.
+            Problem: The change could not be announced, so nothing was changed (503).
+        """
+        try:
+            return await self.activities.change(activity_id, changes)
+        except (UnknownItem, Overloaded):
+            raise
+        except FencepostError as error:
+            raise unchanged(error) from error
 
     async def delete(self, activity_id: int) -> None:
         """Delete an activity with its likes, those too that wait in the journal.
@@ -95,17 +109,20 @@ class Campus:
             UnknownItem: There is none.
             FencepostError: It may be half done; calling again is harmless.
         """
-        removed = False
+        table, removed = self.activities.table, False
 
-        def remove() -> None:
+        def remove_row() -> None:
             nonlocal removed
-            removed = self.activities.remove(activity_id)
+            removed = table.remove(activity_id)
 
-        if await run_in_threadpool(self.activities.get, activity_id) is not None:
-            await self.likes.forget_item(activity_id, remove)
-        else:
-            # whatever a deletion that was cut off has left in the cache; ids are never used again
-            await self.likes.invalidate(activity_id)
+        async def remove() -> None:
+            if await run_in_threadpool(table.get, activity_id) is not None:
+                await self.likes.forget_item(activity_id, remove_row)
+            else:
+                # whatever a deletion that was cut off has left; ids are never used again
+                await self.likes.invalidate(activity_id)
+
+        await self.activities.remove(activity_id, remove)
         if not removed:
             raise UnknownItem(f"there is no activity {activity_id}")
 
@@ -149,7 +166,7 @@ class Campus:
         Raises:
             FencepostError: As ``AsyncLikes.likers``.
         """
-        if await run_in_threadpool(self.activities.get, activity_id) is None:
+        if await self.activities.get(activity_id) is None:
             raise UnknownItem(f"there is no activity {activity_id}")
         return await self.likes.likers(activity_id, limit, after)
 
@@ -162,7 +179,7 @@ class Campus:
         found = await self.likes.liked_by(user, limit, after)
         ids = [int(each) for each in found.items]
         known = await self.statuses(ids, user)
-        there = await run_in_threadpool(self.activities.some, ids) if ids else {}
+        there = await self.activities.some(ids) if ids else {}
         cards = [Card(there[each], known[each]) for each in ids if each in there and each in known]
         # what was taken back since it was found is left out
         return Page([card for card in cards if card.status and card.status.liked], found.after)
@@ -190,7 +207,7 @@ class Campus:
         try:
             async with asyncio.timeout(HEALTH_LIMIT):
                 # a thread that hangs is left behind, so that the answer is not
-                await anyio.to_thread.run_sync(self.activities.ping, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(self.activities.table.ping, abandon_on_cancel=True)
         except TimeoutError:
             return f"no answer within {HEALTH_LIMIT:g} s"
         except Exception as error:
@@ -268,12 +285,14 @@ async def open_campus(settings: Settings) -> AsyncIterator[Campus]:
         await client.command("PING")  # an address that does not answer is told now
         campus = Campus(
             settings=settings,
-            activities=table,
+            activities=Catalogue(table, client),
             client=client,
             likes=open_likes(client, store, embedded=settings.url is None),
             sessions=Sessions(secret, settings.token),
         )
         campus.metrics.watch(campus.likes.stats)
+        for cache in (campus.activities.details, campus.activities.board):
+            campus.metrics.watch_cache(cache.name, cache.stats)
         campus.metrics.link.set(1)
         await stack.enter_async_context(_flushing(campus))
         yield campus
