@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -276,6 +277,34 @@ async def test_lost_commit_is_unknown(store: Store, applied: bool) -> None:
     done = await store.commit(batch(item, ("u1", LIKE, 1)))  # the same again: harmless
     assert done.changed == (0 if applied else 1)
     assert (rows_of(store.engine, item), count_of(store.engine, item)) == ({"u1"}, 1)
+
+
+@pytest.mark.parametrize("at", ["a statement", "COMMIT"])
+async def test_full_disk_applies_nothing_and_says_so(store: Store, at: str, tmp_path: Path) -> None:
+    """SQLite has no room left, before COMMIT or while it writes the commit itself."""
+    item = add_item(store.engine, 1)
+    users = [f"u{number:05}" for number in range(1500)]
+    full: list[sqlite3.OperationalError] = []
+
+    def shrink(connection: Any, cursor: Any, statement: str, *_rest: Any) -> None:
+        if at == "a statement" and statement.startswith("BEGIN"):
+            cursor.execute("PRAGMA max_page_count = 1")  # of this connection: as small as it is
+        if at == "COMMIT" and statement == "COMMIT":
+            raise full[0]
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "small")) as small:
+        small.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(sqlite3.OperationalError, match="disk is full") as refused:
+            small.execute("CREATE TABLE t (a)")
+        full.append(refused.value)
+    event.listen(store.events, "before_cursor_execute", shrink)
+    changes = batch(item, *((user, LIKE, number) for number, user in enumerate(users, 1)))
+    with pytest.raises(Unavailable, match=r"nothing was applied: .*disk is full"):
+        await store.commit(changes)
+    event.remove(store.events, "before_cursor_execute", shrink)
+    assert (rows_of(store.engine, item), count_of(store.engine, item)) == (set(), 0)
+    if at == "COMMIT":
+        assert (await store.commit(changes)).changed == len(users)
 
 
 async def test_failure_half_way_applies_nothing(store: Store) -> None:

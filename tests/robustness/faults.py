@@ -12,9 +12,10 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from robustness.fleet import Fleet, Worker
+if TYPE_CHECKING:
+    from robustness.fleet import Fleet, Worker
 
 
 class Fault(ABC):
@@ -280,12 +281,18 @@ def plan(seed: int, length: int, kinds: Sequence[type[Fault]] = FAULTS) -> list[
 Storm = tuple[Planned, ...]
 
 
-def storms(seed: int, length: int, of_server: Sequence[type[Fault]] = OF_SERVER) -> list[Storm]:
+def storms(
+    seed: int,
+    length: int,
+    of_server: Sequence[type[Fault]] = OF_SERVER,
+    around: Sequence[type[Fault]] = AROUND,
+) -> list[Storm]:
     """Two faults at once, one of the server and one around it, so many times.
 
     Args:
         seed: Says all of it.
         length: How many.
         of_server: What may strike the server.
+        around: What may strike around it.
     """
-    return list(zip(plan(seed, length, AROUND), plan(seed + 1000, length, of_server), strict=True))
+    return list(zip(plan(seed, length, around), plan(seed + 1000, length, of_server), strict=True))

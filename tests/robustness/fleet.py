@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from fencepost.campus.service import open_client, open_likes, open_store
 from fencepost.campus.settings import Settings
 from fencepost.campus.tables import open_engine
 from fencepost.errors import FencepostError
+from robustness.machine import Clock, small_disk
 from robustness.validate import Ending, Pair
 from support.proxy import Proxy
 from support.servers import ServerProcess
@@ -49,10 +50,13 @@ class Worker:
         log: What it prints goes here.
         words: Its command line.
         ready: What it prints once it is up; a group in it is kept in ``found``.
+        env: Variables that it gets beside ours.
     """
 
-    def __init__(self, log: Path, words: list[str], ready: str) -> None:
-        self.log, self._words, self._ready = log, words, ready
+    def __init__(
+        self, log: Path, words: list[str], ready: str, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.log, self._words, self._ready, self._env = log, words, ready, env or {}
         self._process: subprocess.Popen[bytes] | None = None
         self._from = 0
         self.found = ""
@@ -64,7 +68,7 @@ class Worker:
             self._process = subprocess.Popen(
                 self._words,
                 cwd=_TESTS,
-                env={**clean, "PYTHONUNBUFFERED": "1"},
+                env={**clean, "PYTHONUNBUFFERED": "1", **self._env},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -109,6 +113,8 @@ class Fleet:
         flushers: How many flushers.
         items: How many activities there are.
         careless: Take a guard away from the flushers, for a run that must fail.
+        clocks: Give the server a clock that can be set, and the workers another.
+        disk: Give the database a small disk of its own.
     """
 
     def __init__(
@@ -119,12 +125,18 @@ class Fleet:
         flushers: int = 2,
         items: int = 6,
         careless: bool = False,
+        clocks: bool = False,
+        disk: bool = False,
     ) -> None:
         self._stack = contextlib.ExitStack()
-        self.server = ServerProcess("valkey", aof="always")
-        self.settings = Settings(data=home / "data", url=self.server.unix_url, samples=False)
-        self.home = home
         home.mkdir(exist_ok=True)
+        self.home = home
+        names = ("server", "workers") if clocks else ()
+        self.clocks = [Clock(home / f"{name}.clock") for name in names]
+        envs = [clock.env for clock in self.clocks] or [{}, {}]
+        self.server, self._env = ServerProcess("valkey", aof="always", env=envs[0]), envs[1]
+        self.settings = Settings(data=home / "data", url=self.server.unix_url, samples=False)
+        self._disk = disk
         self._count = (services, flushers, items)
         self._careless = ["careless"] if careless else []
         self.services: list[Worker] = []
@@ -133,6 +145,8 @@ class Fleet:
 
     def __enter__(self) -> Self:
         with self._stack:
+            if self._disk:
+                self._stack.enter_context(small_disk(self.settings.data))
             self._stack.enter_context(self.server)
             self.proxy = self._stack.enter_context(Proxy(self.server))
             self._start()
@@ -151,10 +165,16 @@ class Fleet:
         flush += [str(settings.url), settings.namespace, *self._careless]
         for number in range(services):
             self.services.append(
-                Worker(self.home / f"service{number}.log", serve, r"http://[^:\s]+:(\d+)")
+                Worker(
+                    self.home / f"service{number}.log",
+                    serve,
+                    r"http://[^:\s]+:(\d+)",
+                    self._env,
+                )
             )
         for number in range(flushers):
-            self.flushers.append(Worker(self.home / f"flusher{number}.log", flush, "flushing"))
+            log = self.home / f"flusher{number}.log"
+            self.flushers.append(Worker(log, flush, "flushing", self._env))
         for worker in self.services:
             self._stack.callback(worker.kill)
             worker.start()

@@ -24,6 +24,13 @@ from robustness.faults import (
     storms,
 )
 from robustness.fleet import Fleet
+from robustness.machine import (
+    CLOCKS,
+    DISKS,
+    JumpServerClock,
+    JumpWorkerClocks,
+    require_clocks,
+)
 from robustness.traffic import Client, Traffic
 from robustness.validate import Judgement, judge
 from support.require import require
@@ -90,6 +97,34 @@ def came_out_right(found: Judgement) -> None:
 def test_every_fault_once(tmp_path: Path) -> None:
     """The short slice: every kind of fault, two at a time."""
     came_out_right(run(tmp_path, SEED, storms(SEED, len(AROUND))))
+
+
+@pytest.mark.timeout(600)
+def test_clocks_jump(tmp_path: Path) -> None:
+    """The server's clock, and that of the services and flushers, a day ahead and a day behind."""
+    require_clocks()
+    jumps = [(one,) for one in plan(SEED, 2 * len(CLOCKS), CLOCKS)]
+    came_out_right(run(tmp_path, SEED, jumps, clocks=True))
+
+
+@pytest.mark.timeout(600)
+def test_the_disk_of_the_database_is_full(tmp_path: Path) -> None:
+    full = [(one,) for one in plan(SEED, 2, DISKS)]
+    came_out_right(run(tmp_path, SEED, full, disk=True))
+    told = "".join(log.read_text() for log in tmp_path.glob("flusher*.log"))
+    assert "database or disk is full" in told
+    # A COMMIT that found no room was not done, and is not said to be unknown.
+    assert "OutcomeUnknown" not in told
+
+
+@pytest.mark.robustness
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_many_storms_on_a_bad_machine(tmp_path: Path, seed: int) -> None:
+    """Two faults at a time, jumping clocks and a full disk among them."""
+    around, of_server = (*AROUND, *DISKS, JumpWorkerClocks), (*OF_SERVER, JumpServerClock)
+    require_clocks()
+    storm = storms(seed, 40, of_server, around)
+    came_out_right(run(tmp_path, seed, storm, clocks=True, disk=True))
 
 
 @pytest.mark.robustness

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Literal, Self
 
@@ -105,6 +106,7 @@ class ServerProcess:
         port: None: the unix socket only. 0: a free port, the same after a restart.
         aof: None: nothing is durable. Else the ``appendfsync`` policy of an append-only file.
         ready: Whether ``start`` waits for PONG; switch off for a server that must not come up.
+        env: Variables that it gets beside ours.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class ServerProcess:
         port: int | None = None,
         aof: Literal["always", "everysec", "no"] | None = None,
         ready: bool = True,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         path = find_binary(binary)
         if path is None:
@@ -121,6 +124,7 @@ class ServerProcess:
         self.binary = path
         self.args = args
         self.aof = aof
+        self._env = env
         self.port = free_port() if port == 0 else port
         self.home = _short_directory()
         self.socket = self.home / "s"
@@ -173,6 +177,7 @@ class ServerProcess:
                 *("--dir", str(self.home), "--save", "", *durable),
                 *self.args,
             ],
+            env={**os.environ, **(self._env or {})},
             stdin=subprocess.DEVNULL,
             stdout=self._out,
             stderr=subprocess.STDOUT,

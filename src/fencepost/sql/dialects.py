@@ -6,6 +6,7 @@ A connection that ends during COMMIT says nothing: the row may be there or not.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -65,6 +66,8 @@ def undone(error: DBAPIError) -> bool:
     """Whether this answer to COMMIT says for sure that nothing was applied."""
     if isinstance(error, IntegrityError | DataError):
         return True  # a deferred constraint
+    if getattr(error.orig, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+        return True  # the disk took no more before the commit was all there
     state = state_of(error)
     return bool(state) and not state.startswith(_OPEN)
 

@@ -1,0 +1,273 @@
+"""Each guard of the like cache taken out, alone or with the one behind it, and a scenario that sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost.likes.store import Change, ItemBatch, Place
+from fencepost.testing import Scenario
+from fencepost.testing.model_likes import ItemRow, ModelLikes, ShardRow, Version
+from likes.explored import SCRIPTS, without
+from likes.scenarios import SCENARIOS
+
+
+class AnyEpoch(ModelLikes):
+    """A store that does not compare epochs."""
+
+    def refuses(self, shard: ShardRow, epoch: int, fence: int) -> str:
+        return "fence" if shard.fence > fence else ""
+
+
+class AnyFence(ModelLikes):
+    """A store that does not compare fences."""
+
+    def refuses(self, shard: ShardRow, epoch: int, fence: int) -> str:
+        return "" if shard.epoch == epoch else "epoch"
+
+
+class AnyVersion(ModelLikes):
+    """A store that does not know how far an item came."""
+
+    def is_fresh(self, row: ItemRow, change: Change) -> bool:
+        return True
+
+
+class PartsCount(ModelLikes):
+    """A store that notes the newest version of a part of the journal as if it were all."""
+
+    def remembers(self, row: ItemRow, batch: ItemBatch) -> Version:
+        return max(row.version, *(one.version for one in batch.changes), (0, 0))
+
+
+class EpochStays(ModelLikes):
+    """A store that does not raise the epoch where a shard is opened anew."""
+
+    def raise_epoch(self, place: Place, seen: int, epoch: int) -> bool:
+        return (
+            self.epoch(place) == seen
+            if self.epoch(place)
+            else super().raise_epoch(place, seen, epoch)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One guard taken out, and a scenario that sees it.
+
+    Args:
+        name: What is done wrong without it.
+        where: The scenario, and ``full`` or ``sparse``.
+        verb: Which script is cut (or which, ``begin+fill``).
+        cuts: Pieces of its text, each with what stands there instead.
+        model: The store, one rule changed.
+    """
+
+    name: str
+    where: str
+    verb: str = ""
+    cuts: tuple[tuple[str, str], ...] = ()
+    model: type[ModelLikes] = ModelLikes
+
+    def scenario(self) -> Scenario:
+        name, _, kind = self.where.partition(" ")
+        scripts = without(self.verb, *self.cuts) if self.verb else SCRIPTS
+        return SCENARIOS[name](full=kind != "sparse", model=self.model, scripts=scripts)
+
+
+REFUSAL = "if refusal then return refusal end"
+DIRTY = "if not clean then return {'DIRTY'} end\n  if field"
+ALL_OF_IT = "redis.call('DEL', header, journal, tokens)"
+OWN_EPOCH = "local epoch, server, token, field = redis.call('HGET', opening, 'e') or ''"
+
+MUTANTS = [
+    # set
+    Mutant("set in a closed shard", "opening_lost", "set", ((REFUSAL, ""),)),
+    Mutant(
+        "set at any epoch",
+        "opening_lost",
+        "set",
+        (("record[1] ~= epoch or ", "not record[1] or "),),
+    ),
+    Mutant(
+        "set on a header of an older epoch",
+        "fails_over sparse",
+        "set",
+        (
+            (
+                "if known[1] and known[1] ~= epoch then redis.call('DEL', header) return {'COLD'} end",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "set takes unknown for no",
+        "two_users sparse",
+        "set",
+        (("known[5] or (known[3] and '0')", "known[5] or '0'"),),
+    ),
+    Mutant("set leaves the TTL", "last_unlike", "set", (("redis.call('PERSIST', header)", ""),)),
+    Mutant(
+        "set forgets when it is due",
+        "last_unlike",
+        "set",
+        (("if not waits then redis.call('ZADD', due, at + delay_ms, item) end", ""),),
+    ),
+    Mutant(
+        "set forgets since when",
+        "last_unlike",
+        "set",
+        (("if not dirty then redis.call('ZADD', since, at, item) end", ""),),
+    ),
+    Mutant(
+        "set without an order",
+        "back_and_forth",
+        "set",
+        (("redis.call('HINCRBY', opening, 's', 1)", "1"),),
+    ),
+    # load
+    Mutant(
+        "begin keeps a header of an older epoch",
+        "opening_lost",
+        "begin",
+        (("if known[1] and known[1] ~= epoch then redis.call('DEL', header) known = {} end", ""),),
+    ),
+    Mutant(
+        "begin gives a pair token where the header is lost",
+        "last_unlike",
+        "begin",
+        (("field = '#'", ""),),
+    ),
+    Mutant(
+        "a load over a journal",
+        "header_lost",
+        "begin+fill",
+        (("if redis.call('HLEN', journal) > 0 then", "if false then"), (DIRTY, "if field")),
+    ),
+    Mutant("fill over a journal", "header_lost", "fill", ((DIRTY, "if field"),)),
+    Mutant(
+        "fill without its token",
+        "last_unlike",
+        "fill",
+        (("if redis.call('HGET', tokens, field) ~= token then return {'REFUSED'} end", ""),),
+    ),
+    Mutant(
+        "a pair makes a header",
+        "forgotten sparse",
+        "fill",
+        (("if field ~= '#' then return {'REFUSED'} end", ""),),
+    ),
+    Mutant(
+        "fill overwrites",
+        "last_unlike",
+        "fill",
+        (("'HSETNX', header, ARGV[i]", "'HSET', header, ARGV[i]"),),
+    ),
+    Mutant(
+        "a filled header never expires",
+        "last_unlike",
+        "fill",
+        (("redis.call('PEXPIRE', header, ttl_ms)", ""),),
+    ),
+    # flush
+    Mutant(
+        "claim without a new fence",
+        "flushers_part_by_part",
+        "claim",
+        (("redis.call('HINCRBY', opening, 'f', 1)", "1"),),
+    ),
+    Mutant(
+        "claim calls a part whole",
+        "flushers_part_by_part",
+        "claim",
+        (("return 0, found", "return 1, found"),),
+    ),
+    Mutant(
+        "ack keeps the token of the header",
+        "last_unlike",
+        "ack",
+        (("redis.call('HDEL', tokens, '#')", ""),),
+    ),
+    Mutant(
+        "ack keeps the tokens of the users",
+        "pair_beside_flush sparse",
+        "ack",
+        (("  redis.call('HDEL', tokens, ARGV[i])\n", ""),),
+    ),
+    Mutant(
+        "ack removes what is newer",
+        "back_and_forth",
+        "ack",
+        (("if redis.call('HGET', journal, ARGV[i]) == ARGV[i + 1] then", "if true then"),),
+    ),
+    Mutant(
+        "ack cleans what is left", "back_and_forth", "ack", (("if left > 0 then", "if false then"),)
+    ),
+    Mutant(
+        "ack leaves the header for ever",
+        "back_and_forth",
+        "ack",
+        (("redis.call('PEXPIRE', header, ttl_ms)", ""),),
+    ),
+    Mutant(
+        "ack of an orphan buries what came meanwhile",
+        "deleted",
+        "ack",
+        (("if gone == '1' and left == 0 then", "if gone == '1' then"),),
+    ),
+    # open
+    Mutant(
+        "fill takes the shard's epoch for its own",
+        "late_opener sparse",
+        "fill",
+        (("local epoch, server, token, field = ARGV[1]", OWN_EPOCH),),
+    ),
+    Mutant(
+        "look through a link of an earlier life",
+        "fails_over_unseen",
+        "look",
+        (("if elsewhere(greeted) then", "if false then"),),
+    ),
+    # the life of an item
+    Mutant(
+        "evict keeps a header full",
+        "evicted",
+        "evict",
+        (("redis.call('HDEL', header, '#full')", ""),),
+    ),
+    Mutant(
+        "evict takes what is owed",
+        "evicted",
+        "evict",
+        ((" and redis.call('HEXISTS', journal, ARGV[i]) == 0", ""),),
+    ),
+    Mutant(
+        "invalidate keeps the tokens",
+        "written_outside",
+        "invalidate",
+        (("redis.call('DEL', header, tokens)", "redis.call('DEL', header)"),),
+    ),
+    Mutant(
+        "forget keeps the tokens",
+        "forgotten",
+        "forget",
+        ((ALL_OF_IT, "redis.call('DEL', header, journal)"),),
+    ),
+    Mutant(
+        "forget keeps the journal",
+        "forgotten",
+        "forget",
+        ((ALL_OF_IT, "redis.call('DEL', header, tokens)"),),
+    ),
+    # SQL
+    Mutant("SQL takes any epoch", "emptied_twice", model=AnyEpoch),
+    Mutant("SQL takes any fence", "flushers_part_by_part", model=AnyFence),
+    Mutant("SQL takes any version", "fails_over", model=AnyVersion),
+    Mutant("a failover undoes what was committed", "committed_and_failed_over", model=AnyVersion),
+    Mutant("SQL notes a part as the whole", "flushers_part_by_part", model=PartsCount),
+    Mutant("SQL does not raise the epoch", "emptied_twice", model=EpochStays),
+]
+"""Second lines of defence are not here, since nothing goes wrong without one of them alone: the
+refusals of begin, fill, claim, ack and forget in a closed shard (the next script refuses), the identity in
+a record (calls name their server), a tombstone in set (begin says so), the identity in begin, claim
+and open (what a proxy hides is a stated limit, and healing closes the shard), the journal in begin
+(fill looks again), an older epoch in fill (begin has deleted it) and in ack (set has)."""
