@@ -9,7 +9,12 @@ import pytest
 
 # Before anything imports them: their asserts say what they saw, like those of a test.
 pytest.register_assert_rewrite(
-    "support.likes", "support.faces", "support.cache", "support.cachefaces", "likes.schedules"
+    "support.likes",
+    "support.faces",
+    "support.cache",
+    "support.cachefaces",
+    "support.behind",
+    "likes.schedules",
 )
 
 from support.loops import ASYNCIO, UVLOOP, Backend, has_uvloop

@@ -9,6 +9,7 @@ FencepostError
 ├── WaitTimeout          a bounded wait ended (also a TimeoutError)
 ├── LeaseLost            the lease ended before the work did
 ├── RefreshRejected      a late writer was refused (reason)
+├── Superseded           the source has seen a newer writer's fence; nothing was written
 ├── UnknownItem          no such item at the source (also a LookupError)
 ├── Refused              bad input or configuration, nothing was changed (also a ValueError)
 │   └── ConfigMismatch   another process set this up differently
@@ -81,6 +82,19 @@ class RefreshRejected(FencepostError):
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class Superseded(FencepostError):
+    """The source has seen the fence of a newer writer: this one was paused, and wrote nothing.
+
+    Args:
+        message: What was refused.
+        by: What stands there: a newer ``fence``, or a newer ``epoch``.
+    """
+
+    def __init__(self, message: str, *, by: str = "fence") -> None:
+        super().__init__(message)
+        self.by = by
 
 
 class UnknownItem(FencepostError, LookupError):

@@ -45,7 +45,7 @@ class Key:
 
     def claim(self, token: str, seen: str = "", lease_ms: Any = 5_000) -> Any:
         keys = (self.keys.entry, self.keys.lease, self.keys.intents)
-        return self.run(self.scripts.claim(keys, (token, seen, lease_ms)))
+        return self.run(self.scripts.claim((*keys, self.keys.journal), (token, seen, lease_ms)))
 
     def publish(
         self, token: str, value: Any = "v", ttl_ms: Any = 60_000, revision: int | None = None
@@ -61,7 +61,7 @@ class Key:
 
     def invalidate(self, revision: int | None = None, soft: bool = False) -> Any:
         words = (NONE if revision is None else rev(revision), REMEMBER, int(soft), OTHER)
-        return self.run(self.scripts.invalidate(self.keys.all, words))
+        return self.run(self.scripts.invalidate((*self.keys.all, self.keys.journal), words))
 
     def renew(self, token: str, lease_ms: Any = 5_000) -> Any:
         return self.run(self.scripts.renew((self.keys.lease,), (token, lease_ms)))

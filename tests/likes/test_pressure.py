@@ -32,8 +32,9 @@ from sqlalchemy.exc import IntegrityError
 from fencepost import AsyncClient
 from fencepost._core.observe import Event, SetAside
 from fencepost.errors import Overloaded, Refused, Unavailable
-from fencepost.likes import LikeOptions, SqlLikes, pressure, sql_poison
-from fencepost.likes.pressure import Level, Pressure
+from fencepost.journal import pressure
+from fencepost.journal.pressure import Level, Pressure
+from fencepost.likes import LikeOptions, SqlLikes, sql_poison
 from fencepost.likes.scripts import SCRIPTS
 from fencepost.likes.store import Change, Committed, ItemBatch, Place
 from fencepost.sql import dialects

@@ -12,6 +12,7 @@ import redis
 from fencepost._core.port import run_sync
 from fencepost._core.script import Call, Script
 from fencepost.errors import Overloaded, ServerError, UnknownItem
+from fencepost.journal.scripts import Journal
 from fencepost.likes import scripts as s
 from fencepost.likes.scripts import SCRIPTS
 from fencepost.wire import resp
@@ -225,7 +226,7 @@ CASES: list[Case] = [
         "CLAIMED",
         dirty,
         lambda c: c.claim(),
-        lambda r: r.fence == 1 and r.journals == (s.Journal(True, ((field("u2"), "1:1.1"),)),),
+        lambda r: r.fence == 1 and r.journals == (Journal(True, ((field("u2"), "1:1.1"),)),),
     ),
     ("ack", "CLOSED", shut(dirty), lambda c: c.ack(), kind(s.Closed)),
     ("ack", "GONE", dirty, lambda c: c.ack(*entry(c, "u2"), gone="1"), kind(s.Gone)),
@@ -569,7 +570,7 @@ def test_claim_takes_a_bounded_part_of_a_long_journal(lab: Lab, entries: int) ->
 
 def test_claim_of_a_clean_item_schedules_nothing(lab: Lab) -> None:
     calls = warm(lab)
-    assert calls.ask(calls.claim()).journals == (s.Journal(True, ()),)
+    assert calls.ask(calls.claim()).journals == (Journal(True, ()),)
     assert lab.command("ZSCORE", calls.due_list, calls.item) is None
 
 

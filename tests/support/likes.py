@@ -34,6 +34,7 @@ from fencepost import Client
 from fencepost._core.keys import field_of, like_shard
 from fencepost._core.port import run_sync
 from fencepost._core.script import Script
+from fencepost.journal import protocol as journal
 from fencepost.likes import LikeOptions, SqlLikes, protocol
 from fencepost.likes.protocol import Known, LikeStatus, Shard
 from fencepost.likes.scripts import SCRIPTS, Scripts
@@ -274,11 +275,25 @@ class Lab:
     def flushed(self, item: int) -> Any:
         return self.do(self.flush(item))
 
+    def draining(self, until: float) -> Actor:
+        """Flushes all that waits in the shard; what is left."""
+
+        async def work(io: Any) -> int:
+            known: Known | None = self.known
+
+            async def flush(number: int, items: Any) -> Any:
+                nonlocal known
+                report, known = await protocol.flush_items(io, self.shard, known, items)
+                return report
+
+            left = await journal.drain(io, self.shard, flush, until)
+            self.known = known or self.open()
+            return left
+
+        return work
+
     def drain(self) -> int:
-        _, left, known = run_sync(
-            protocol.drain(self.port, self.shard, self.known, self.port.now() + 20)
-        )
-        self.known = known or self.open()
+        left: int = self.do(self.draining(self.port.now() + 20))
         return left
 
     # -- what the server holds

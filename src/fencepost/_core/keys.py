@@ -130,18 +130,33 @@ def barrier(namespace: str) -> str:
 class CacheKeys:
     """The keys of one entry of a cache; all share one hash tag, so one script may use all.
 
-    ``v`` entry · ``l`` lease · ``m`` marks (revision floor, stopped leases) · ``w`` write intents.
+    ``v`` entry · ``l`` lease · ``m`` marks (revision floor, stopped leases) · ``w`` write intents ·
+    ``j`` journal: a value that the source does not have yet.
     """
 
     entry: str
     lease: str
     marks: str
     intents: str
+    journal: str
 
     @property
     def all(self) -> tuple[str, str, str, str]:
-        """In the order in which scripts take them."""
+        """In the order in which scripts take them; the journal comes apart."""
         return (self.entry, self.lease, self.marks, self.intents)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShard:
+    """What the entries of a slot share, where a cache is written behind.
+
+    ``E`` opening record · ``Q`` unsaved keys by due time · ``D`` unsaved since · ``X`` set aside.
+    """
+
+    opening: str
+    due: str
+    since: str
+    aside: str
 
 
 def cache_prefix(namespace: str, name: str) -> str:
@@ -149,15 +164,28 @@ def cache_prefix(namespace: str, name: str) -> str:
     return f"{{{escape(namespace)}:cache:{escape(name)}:"
 
 
-def cache_entry(prefix: str, key: str) -> str:
+def _cache_slot(prefix: str, key: str, shards: int) -> str:
+    """What the keys of an entry begin with: a slot of its own, or one of ``shards``."""
+    if not shards:
+        return f"{prefix}{shorten(key)}}}"
+    return f"{prefix}{shard_number(key, shards):03d}}}:{shorten(key)}"
+
+
+def cache_entry(prefix: str, key: str, shards: int = 0) -> str:
     """The entry of ``key``: all that a hit needs."""
-    return f"{prefix}{shorten(key)}}}:v"
+    return f"{_cache_slot(prefix, key, shards)}:v"
 
 
-def cache_keys(prefix: str, key: str) -> CacheKeys:
+def cache_keys(prefix: str, key: str, shards: int = 0) -> CacheKeys:
     """All keys of the entry of ``key``."""
-    tag = f"{prefix}{shorten(key)}}}"
-    return CacheKeys(f"{tag}:v", f"{tag}:l", f"{tag}:m", f"{tag}:w")
+    slot = _cache_slot(prefix, key, shards)
+    return CacheKeys(f"{slot}:v", f"{slot}:l", f"{slot}:m", f"{slot}:w", f"{slot}:j")
+
+
+def cache_shard(prefix: str, number: int) -> CacheShard:
+    """What the entries of shard ``number`` share."""
+    slot = f"{prefix}{number:03d}}}"
+    return CacheShard(f"{slot}:E", f"{slot}:Q", f"{slot}:D", f"{slot}:X")
 
 
 def cache_stamp(prefix: str, tag: str) -> str:

@@ -43,7 +43,7 @@ class Disconnected(Event):
 
 @dataclass(frozen=True, slots=True)
 class ShardOpened(Event):
-    """A like shard was opened at a new epoch; ``seen`` is what the server held before."""
+    """A shard was opened at a new epoch; ``seen`` is what the server held before."""
 
     likes: str
     shard: int
@@ -88,7 +88,7 @@ class LikesLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class FlushRefused(Event):
-    """SQL refused a batch: a newer fence or a newer epoch stands there."""
+    """The source refused a batch: a newer fence or a newer epoch stands there."""
 
     likes: str
     shard: int
@@ -142,6 +142,29 @@ class CacheBypassed(Event):
     cache: str
     open: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WritesSaved(Event):
+    """A batch of values that were written behind went to the source."""
+
+    cache: str
+    shard: int
+    entries: int
+    saved: int
+    deferred: int
+    aside: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSetAside(Event):
+    """The source refuses a value: ``kept`` beside the journal with the reason, or in it still (no room)."""
+
+    cache: str
+    key: str
+    reason: str
+    kept: bool
 
 
 class Hook:

@@ -10,7 +10,7 @@
     -- ->     nil     held by somebody else
 
 ``KEYS`` and ``ARGV`` name what the caller must give, in order; a last name that ends in ``…`` may
-repeat. ``needs`` splices snippets (``_opened.lua`` beside the script: Lua has no include).
+repeat. ``needs`` splices snippets (``_whole.lua`` beside the script: Lua has no include).
 ``flags`` become a ``#!lua`` line on servers that know it (Redis 7, Valkey 7.2). ``resend`` says
 that sending the same call twice is harmless, and why; without it a lost reply is reported, never
 repeated. ``->`` lines list each reply.
@@ -239,13 +239,23 @@ def _text(package: str, file: str) -> str:
     return resources.files(package).joinpath(file).read_text(encoding="utf-8")
 
 
-def load_script(package: str, verb: str, parse: Callable[[Any], T]) -> Script[T]:
+def _snippet(name: str, packages: Sequence[str]) -> str:
+    for package in packages:
+        if resources.files(package).joinpath(f"_{name}.lua").is_file():
+            return _text(package, f"_{name}.lua")
+    raise FileNotFoundError(f"there is no _{name}.lua in {', '.join(packages)}")
+
+
+def load_script(
+    package: str, verb: str, parse: Callable[[Any], T], snippets: str = ""
+) -> Script[T]:
     """Load ``verb.lua`` of a package, its snippets spliced in behind its head.
 
     Args:
         package: The package that holds the file, as in ``__package__``.
         verb: The file's name without ``.lua``; its contract must use the same verb.
         parse: Turns the reply into a value.
+        snippets: A package whose snippets it may need, beside its own.
 
     Raises:
         ValueError: The contract is missing or names another verb.
@@ -254,8 +264,9 @@ def load_script(package: str, verb: str, parse: Callable[[Any], T]) -> Script[T]
     contract = read_contract(text)
     if contract.verb != verb:
         raise ValueError(f"{verb}.lua opens with the verb {contract.verb!r}")
-    snippets = [_text(package, f"_{name}.lua") for name in contract.needs]
+    packages = (package, snippets) if snippets else (package,)
+    needed = [_snippet(name, packages) for name in contract.needs]
     lines = text.splitlines(keepends=True)
     head = next(i for i, line in enumerate(lines) if not line.startswith("--"))
-    plain = "".join([*lines[:head], *snippets, *lines[head:]])
+    plain = "".join([*lines[:head], *needed, *lines[head:]])
     return Script(contract, plain, parse)

@@ -1,17 +1,29 @@
 """A read-through cache whose refresh is fenced: late writers are rejected, waiting is bounded."""
 
 from fencepost._core.codec import Codec
-from fencepost._core.observe import CacheBypassed, EntryDiscarded, Refresh
+from fencepost._core.observe import (
+    CacheBypassed,
+    EntryDiscarded,
+    Refresh,
+    WriteSetAside,
+    WritesSaved,
+)
 from fencepost.cache.api import AsyncCache, Cache
+from fencepost.cache.behind import Batch, SaveReport, Unsaveable, Unsaved
 from fencepost.cache.decorator import AsyncCached, Cached
 from fencepost.cache.entry import Entry, Loaded, Missing, NotModified
 from fencepost.cache.explain import Explained
-from fencepost.cache.options import CacheOptions
+from fencepost.cache.options import BehindOptions, CacheOptions
+from fencepost.cache.saving import AsyncBehind, Behind, SetAside, Waiting
 from fencepost.cache.write import Written
 
 __all__ = [
+    "AsyncBehind",
     "AsyncCache",
     "AsyncCached",
+    "Batch",
+    "Behind",
+    "BehindOptions",
     "Cache",
     "CacheBypassed",
     "CacheOptions",
@@ -24,5 +36,12 @@ __all__ = [
     "Missing",
     "NotModified",
     "Refresh",
+    "SaveReport",
+    "SetAside",
+    "Unsaveable",
+    "Unsaved",
+    "Waiting",
+    "WriteSetAside",
+    "WritesSaved",
     "Written",
 ]

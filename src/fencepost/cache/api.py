@@ -17,14 +17,17 @@ from fencepost.cache.entry import Entry
 from fencepost.cache.explain import Explained
 from fencepost.cache.flight import AsyncFlights, AsyncGate, SyncFlights, SyncGate
 from fencepost.cache.loading import UNREACHABLE
-from fencepost.cache.options import CacheOptions
+from fencepost.cache.options import BehindOptions, CacheOptions
 from fencepost.cache.reads import Box, Reads
 from fencepost.cache.region import Load
+from fencepost.cache.saving import AsyncBehind, Behind
 from fencepost.cache.write import Written
 from fencepost.errors import Overloaded, ServerError, WaitTimeout
 
 if TYPE_CHECKING:
+    from fencepost.cache.behind import Batch
     from fencepost.client import AsyncClient, Client
+    from fencepost.journal.protocol import Epochs
 
 T = TypeVar("T")
 
@@ -261,6 +264,36 @@ class AsyncCache(Reads[T]):
         """
         return await self._write_around(key, save)
 
+    def behind(
+        self,
+        save_many: Callable[[Batch[T]], Awaitable[None]] | Callable[[Batch[T]], None],
+        *,
+        gate: Epochs | None = None,
+        **options: Any,
+    ) -> AsyncBehind[T]:
+        """Write values behind: they are in the cache at once, and saved in batches a moment later.
+
+        The cache must have been made with ``shards``, and then this is the only way to write it.
+
+        Args:
+            save_many: Is given a ``Batch`` of different keys, one newest value each, and saves all of
+                them or raises. It may be given the same values again, and by two flushers at once:
+                let the ``gate`` say in the same transaction what is to be saved, or compare
+                ``Batch.order`` or ``Unsaved.version`` where you write. What it raises for one
+                value alone sets that one aside in the end; ``Superseded`` means that a newer batch
+                was there.
+            gate: Where the source keeps epoch and fence: ``fencepost.sql.gate.SqlGate(engine)``;
+                None where it can't.
+            **options: See ``BehindOptions``: ``flush_delay``, ``batch_items``, ``tries`` …
+
+        Returns:
+            What writes: its ``set``, and its ``flusher``, which some process must run.
+
+        Raises:
+            Refused: The cache has no ``shards``, or an option can't work.
+        """
+        return AsyncBehind(self, save_many, gate, BehindOptions(**options))
+
     def cached(
         self,
         key: str | KeyOf | None = None,
@@ -420,6 +453,15 @@ class Cache(Reads[T]):
 
     def write_around(self, key: str, save: Callable[[], Any]) -> Written:
         return run_sync(self._write_around(key, save))
+
+    def behind(
+        self,
+        save_many: Callable[[Batch[T]], None],
+        *,
+        gate: Epochs | None = None,
+        **options: Any,
+    ) -> Behind[T]:
+        return Behind(self, save_many, gate, BehindOptions(**options))
 
     def cached(
         self,

@@ -26,6 +26,8 @@ T = TypeVar("T")
 Status = Literal["hit", "stale", "loaded", "waited", "negative", "reread", "loaded_unpublished"]
 
 TOKEN_CHARS: Final = 22
+UNSAVED: Final = 9_999_999_999_999
+"""The ``fresh_until`` of a value that the source does not have yet: nothing else is as right as it."""
 NO_REVISION: Final = "-" * 19
 MAX_REVISION: Final = 10**19 - 1
 HEAD_BYTES: Final = 100

@@ -17,7 +17,7 @@ from fencepost.cache.entry import (
     revision_text,
 )
 from fencepost.cache.judge import Candidate, candidate, life
-from fencepost.cache.region import Ask, Load, Region
+from fencepost.cache.region import Ask, Load, Region, remember_ms
 from fencepost.cache.scripts import Lost, Older, Published
 from fencepost.cache.tags import stamps_of, with_tags_of_load
 from fencepost.errors import FencepostError, OutcomeUnknown, Refused, Unavailable
@@ -266,11 +266,6 @@ class Packed:
     fresh_until: int
     ttl_ms: int
     tags: tuple[str, ...]
-
-
-def remember_ms(region: Region) -> int:
-    """How long an invalidation is remembered."""
-    return int(region.options.remember * 1000)
 
 
 def pack(

@@ -10,7 +10,7 @@ from fencepost._core.observe import Refresh
 from fencepost._core.port import Port
 from fencepost.cache.entry import Entry, Missing, Status
 from fencepost.cache.judge import EARLY, FRESH, Candidate, candidate
-from fencepost.cache.loading import Held, Read, own, pack, published_as, remember_ms, renew, told
+from fencepost.cache.loading import Held, Read, own, pack, published_as, renew, told
 from fencepost.cache.protocol import (
     NOTHING,
     WAITING,
@@ -22,7 +22,7 @@ from fencepost.cache.protocol import (
     servable,
     state_of,
 )
-from fencepost.cache.region import Ask, Load, Region, new_token
+from fencepost.cache.region import Ask, Load, Region, new_token, remember_ms
 from fencepost.cache.scripts import Older, Published, Value, Wait
 from fencepost.cache.tags import stamps_of
 from fencepost.errors import FencepostError, Refused, ServerError, WaitTimeout
@@ -128,7 +128,9 @@ async def _claim_many(
         keys, tokens[key] = region.keys(key), new_token(io)
         seen = found.stored.token if found.stored is not None else ""
         words = (tokens[key], seen, lease_ms)
-        calls.append(region.scripts.claim((keys.entry, keys.lease, keys.intents), words))
+        calls.append(
+            region.scripts.claim((keys.entry, keys.lease, keys.intents, keys.journal), words)
+        )
     held.many = tuple((region.keys(key).lease, token) for key, token in tokens.items())
     for key, answer in zip(list(pending), await io.all(calls), strict=True):
         if isinstance(answer, Value):

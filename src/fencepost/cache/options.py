@@ -49,6 +49,9 @@ class CacheOptions:
             then nothing is published but by its end; a writer that dies leaves no older value
             behind for longer.
         rounds: How often a call may be refused before it gives up.
+        shards: 0: each entry has a slot of its own. More: entries share so many slots, so that what
+            is not saved yet can stand beside them; ``behind`` needs it, and then that is the only way to
+            write. It must be the same in every process, and can't be changed later.
 
     Raises:
         Refused: A value that can't work, and what to do.
@@ -73,6 +76,7 @@ class CacheOptions:
     remember: float = 60.0
     intent: float = 10.0
     rounds: int = 3
+    shards: int = 0
 
     def __post_init__(self) -> None:
         for name in ("ttl", "lease", "load_limit", "remember", "intent"):
@@ -97,6 +101,13 @@ class CacheOptions:
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= 100_000:
                 raise Refused(f"{name} is a whole number from 1 to 100,000, got {value!r}")
+        if type(self.shards) is not int or not 0 <= self.shards <= 999:
+            raise Refused(f"shards is a whole number from 0 to 999, got {self.shards!r}")
+        if self.shards and self.on_down != "raise":
+            raise Refused(
+                "a cache with shards holds what the source does not have yet: without the server a "
+                "loader would bring older values back; give on_down='raise'"
+            )
         if self.lease > self.load_limit:
             raise Refused(
                 f"lease {self.lease:g} s is longer than load_limit {self.load_limit:g} s: a loader that "
@@ -107,6 +118,57 @@ class CacheOptions:
                 f"remember {self.remember:g} s is shorter than load_limit {self.load_limit:g} s: a load "
                 "could outlive the memory of what stopped it; raise remember"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BehindOptions:
+    """How values are written behind; keyword-only and frozen.
+
+    Args:
+        flush_delay: Seconds from a write to its flush; what comes between is coalesced.
+        claim_time: Seconds after which another flusher takes over from one that died: longer than
+            ``save_many`` takes, or two save the same (which is harmless, and work for nothing).
+        batch_items: Values a ``save_many``, at most.
+        max_age_dirty: Seconds that a value may wait for the source. From half of it on values are
+            flushed eagerly, from three quarters writers wait for their own flush, and at it writes
+            are refused.
+        max_dirty: Values that may wait for the source; likewise.
+        tries: How often a value that fails by itself is tried before it is set aside.
+        max_aside: Values that a shard keeps set aside; more stay in the journal.
+        rounds: How often a call may meet a closed shard before it gives up with ``Overloaded``.
+
+    Raises:
+        Refused: A value that can't work, and what to do.
+    """
+
+    flush_delay: float = 0.25
+    claim_time: float = 10.0
+    batch_items: int = 100
+    max_age_dirty: float = 300.0
+    max_dirty: int = 100_000
+    tries: int = 5
+    max_aside: int = 1_000
+    rounds: int = 16
+
+    def __post_init__(self) -> None:
+        seconds("flush_delay", self.flush_delay, least=0)
+        for name in ("claim_time", "max_age_dirty"):
+            seconds(name, getattr(self, name), least=0.001)
+        for name, least, most in (
+            ("batch_items", 1, 1_000),
+            ("max_dirty", 1, 100_000_000),
+            ("tries", 1, 1_000),
+            ("max_aside", 0, 100_000),
+            ("rounds", 4, 10_000),
+        ):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                raise Refused(f"{name} is a whole number from {least} to {most:,}, got {value!r}")
+
+    @property
+    def batch_changes(self) -> int:
+        """A key has one value."""
+        return self.batch_items
 
 
 def seconds(name: str, value: object, *, least: float) -> None:

@@ -29,6 +29,7 @@ from fencepost._core.observe import EntryDiscarded
 from fencepost._core.port import Port
 from fencepost.cache.entry import (
     HEAD_BYTES,
+    UNSAVED,
     Entry,
     Status,
     Stored,
@@ -122,6 +123,8 @@ def state_of(
     io: Port, region: Region, stored: Stored[Any], ask: Ask, stamps: dict[str, str | None]
 ) -> str:
     """``fresh``, ``early``, ``stale`` or ``gone``; ``stamps`` are those of its tags as they are now."""
+    if stored.fresh_until == UNSAVED:
+        return FRESH  # the source does not have it yet, whatever happened to tags
     carried = stored.header.stamps
     if carried or ask.tags:
         if any(tag not in carried for tag in ask.tags):
@@ -184,7 +187,7 @@ async def refresh(
         sent, seen = io.now(), found.stored
         answer = await io.run(
             region.scripts.claim(
-                (keys.entry, keys.lease, keys.intents),
+                (keys.entry, keys.lease, keys.intents, keys.journal),
                 (held.token, seen.token if seen is not None else "", lease_ms),
             )
         )
@@ -193,7 +196,7 @@ async def refresh(
             found = await judged(io, region, key, ask, answer.entry, {})
             there = found.stored
             fresh = there is not None and found.state in (FRESH, EARLY)
-            if fresh and there is not None and there.header.created_ms >= ask.newer_than:
+            if fresh and there is not None and is_newer(there, ask):
                 status: Status = "reread" if refused else "waited" if waits else "hit"
                 return there.shown(status, sent)
             changes += 1
@@ -228,6 +231,11 @@ async def refresh(
                 raise rejected(key, refused)
             return done
         found = NOTHING  # whatever is there now is judged anew
+
+
+def is_newer(stored: Stored[Any], ask: Ask) -> bool:
+    """Whether an entry is as new as is asked for; one that is unsaved is newer than any load."""
+    return stored.header.created_ms >= ask.newer_than or stored.fresh_until == UNSAVED
 
 
 def rejected(key: str, reason: str) -> RefreshRejected:

@@ -345,8 +345,20 @@ class Reads(ABC, Generic[T]):
 
     # -- changes
 
+    def _asked(self, key: str, tags: Iterable[str], ttl: float | None) -> Ask:
+        _must_be_key(key)
+        return self._ask(tags, ttl, None)
+
+    def _must_not_be_behind(self) -> None:
+        if self.options.shards:
+            raise Refused(
+                f"values of {self.name!r} are written behind (it has shards), and two ways of writing "
+                "would overtake each other; use what behind(save_many) gives"
+            )
+
     async def _set(self, key: str, value: Any, ask: Ask) -> Entry[T]:
         _must_be_key(key)
+        self._must_not_be_behind()
         self._forget_here(key)
         entry = await write.set_value(self._io, self._region, key, value, ask)
         self._flights.detach(key)
@@ -371,6 +383,7 @@ class Reads(ABC, Generic[T]):
 
     async def _write_through(self, key: str, value: Any, save: Load, ask: Ask) -> Written:
         _must_be_key(key)
+        self._must_not_be_behind()
         self._forget_here(key)
         try:
             return await write.write_through(self._io, self._region, key, value, save, ask)
@@ -379,6 +392,7 @@ class Reads(ABC, Generic[T]):
 
     async def _write_around(self, key: str, save: Load) -> Written:
         _must_be_key(key)
+        self._must_not_be_behind()
         self._forget_here(key)
         try:
             return await write.write_around(self._io, self._region, key, save)

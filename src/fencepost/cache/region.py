@@ -97,10 +97,10 @@ class Region:
     tagging: list[bool] = field(default_factory=lambda: [False], compare=False)
 
     def entry(self, key: str) -> str:
-        return cache_entry(self.prefix, key)
+        return cache_entry(self.prefix, key, self.options.shards)
 
     def keys(self, key: str) -> CacheKeys:
-        return cache_keys(self.prefix, key)
+        return cache_keys(self.prefix, key, self.options.shards)
 
     def stamp(self, tag: str) -> str:
         return cache_stamp(self.prefix, tag) if tag else cache_epoch(self.prefix)
@@ -134,3 +134,8 @@ PLAIN: Final = Ask()
 def new_token(io: Port) -> str:
     """A token as it stands in an entry; a simulated port's are shorter."""
     return io.token().ljust(TOKEN_CHARS, "_")
+
+
+def remember_ms(region: Region) -> int:
+    """How long an invalidation is remembered."""
+    return int(region.options.remember * 1000)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from fencepost._core.script import Script, load_script
+from fencepost.journal import scripts as journal
+from fencepost.journal.scripts import Claimed, Closed, Due, Opened, Other, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,37 @@ class Discarded:
 
 
 @dataclass(frozen=True, slots=True)
+class Put:
+    """Written, and in the journal, as ``version``: ``epoch.seq``."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """What was saved has left the journal; ``left`` is 1 if a newer value came meanwhile."""
+
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """It could not be saved by itself, so many times by now."""
+
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """It is kept beside the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """As many as may be are kept beside the journal."""
+
+
+@dataclass(frozen=True, slots=True)
 class Touched:
     """The entry lives anew."""
 
@@ -98,6 +131,7 @@ _ANSWERS: Final[dict[bytes, Any]] = {
     for kind in (
         *(Won, Value, Wait, Renewed, Released, Lost, Published, Rejected, Older),
         *(Invalidated, Begun, Forgotten, Discarded, Touched, Changed),
+        *(Put, Acked, Deferred, Aside, Full, Closed),
     )
 }
 
@@ -111,7 +145,7 @@ def _answer(reply: list[Any]) -> Any:
 
 
 def _load(verb: str) -> Script[Any]:
-    return load_script(__package__, verb, _answer)
+    return load_script(__package__, verb, _answer, journal.PACKAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,4 +168,27 @@ class Scripts:
 SCRIPTS: Final = Scripts(
     **{verb: _load(verb) for verb in Scripts.__dataclass_fields__ if verb != "stamp"},
     stamp=load_script(__package__, "stamp", lambda reply: reply.decode()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BehindScripts:
+    """The scripts of a journal of writes; tests put others in their place to see a guard matter."""
+
+    look: Script[Seen]
+    open: Script[Opened | Other]
+    due: Script[Due]
+    claim: Script[Closed | Claimed]
+    put: Script[Closed | Put]
+    ack: Script[Closed | Acked]
+    defer: Script[Closed | Deferred | Changed]
+    set_aside: Script[Closed | Aside | Full | Changed]
+
+
+BEHIND: Final = BehindScripts(
+    look=journal.LOOK,
+    open=journal.OPEN,
+    due=journal.DUE,
+    claim=load_script(journal.PACKAGE, "claim", journal.claim_reader(bytes)),
+    **{verb: _load(verb) for verb in ("put", "ack", "defer", "set_aside")},
 )

@@ -18,11 +18,11 @@ from typing import Any
 
 from fencepost._core import commands
 from fencepost._core.port import Port
-from fencepost.cache.entry import NO_REVISION, Entry, Loaded, revision_text
+from fencepost.cache.entry import NO_REVISION, UNSAVED, Entry, Loaded, revision_text
 from fencepost.cache.judge import Candidate, candidate, life
-from fencepost.cache.loading import UNREACHABLE, Read, pack, remember_ms
+from fencepost.cache.loading import UNREACHABLE, Read, pack
 from fencepost.cache.protocol import judged
-from fencepost.cache.region import PLAIN, Ask, Region, new_token
+from fencepost.cache.region import PLAIN, Ask, Region, new_token, remember_ms
 from fencepost.cache.scripts import Older, Published, Touched
 from fencepost.cache.tags import stamps_of
 from fencepost.errors import RefreshRejected
@@ -95,6 +95,8 @@ async def touch(io: Port, region: Region, key: str, ttl: float | None) -> bool:
     stored = None if raw is None else (await judged(io, region, key, PLAIN, raw, {})).stored
     if stored is None:
         return False
+    if stored.fresh_until == UNSAVED:
+        return True  # it lives until it is saved, and anew from then on
     now = io.server_ms()
     one = Candidate(stored.value, stale=stored.header.stale_ms / 1000)
     ends = life(region.options, one, Ask(ttl=ttl), now, now, io.chance())
@@ -114,7 +116,7 @@ async def invalidate(
     await io.all(
         [
             region.scripts.invalidate(
-                region.keys(key).all,
+                (*region.keys(key).all, region.keys(key).journal),
                 (floor, remember_ms(region), "0" if hard else "1", new_token(io)),
             )
             for key in keys

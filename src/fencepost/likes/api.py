@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost._core.group import AsyncGroup, Group
 from fencepost._core.port import run_sync
+from fencepost.journal.flusher import FlushStats, drain_all, flush_forever, tell_left
 from fencepost.likes import lives
 from fencepost.likes.base import AuditReport, Backlog, Durability, ItemT, LikesBase
 from fencepost.likes.durable import Verdict, Wanted
-from fencepost.likes.flusher import FlushStats, drain_all, flush_forever
 from fencepost.likes.ledger import report_lost
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
-from fencepost.likes.protocol import LikeResult, LikeStatus
+from fencepost.likes.protocol import FlushReport, LikeResult, LikeStatus
 from fencepost.likes.store import Id, LikeStore, Poisoned
 
 if TYPE_CHECKING:
@@ -234,10 +234,10 @@ class AsyncLikes(LikesBase):
 
     async def drain(self, within: float = 10.0) -> int:
         """Flush everything now; how many items are left after ``within`` seconds."""
-        return await drain_all(self._io, self._shards, self._known, self._flushing, within)
+        return await drain_all(self._io, self._shards, partial(self._flush, self._io), within)
 
     @contextlib.asynccontextmanager
-    async def flusher(self, *, drain: float = 5.0) -> AsyncIterator[FlushStats]:
+    async def flusher(self, *, drain: float = 5.0) -> AsyncIterator[FlushStats[FlushReport]]:
         """Flush in the background while the block runs; any number of processes may.
 
         Args:
@@ -249,7 +249,7 @@ class AsyncLikes(LikesBase):
             flush_forever(
                 self._io,
                 self._shards,
-                self._known,
+                partial(self._flush, self._io),
                 self._flushing,
                 self._pressure,
                 lambda: stopping,
@@ -263,7 +263,9 @@ class AsyncLikes(LikesBase):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            self._left(await self.drain(drain) if drain else (await self.backlog()).items)
+            tell_left(
+                self._shards[0], await self.drain(drain) if drain else (await self.backlog()).items
+            )
 
 
 class Likes(LikesBase):
@@ -370,10 +372,10 @@ class Likes(LikesBase):
 
     def drain(self, within: float = 10.0) -> int:
         """See ``AsyncLikes.drain``."""
-        return run_sync(drain_all(self._io, self._shards, self._known, self._flushing, within))
+        return run_sync(drain_all(self._io, self._shards, partial(self._flush, self._io), within))
 
     @contextlib.contextmanager
-    def flusher(self, *, drain: float = 5.0) -> Iterator[FlushStats]:
+    def flusher(self, *, drain: float = 5.0) -> Iterator[FlushStats[FlushReport]]:
         """See ``AsyncLikes.flusher``; here it is a thread."""
         stopping = threading.Event()
         thread = threading.Thread(
@@ -381,7 +383,7 @@ class Likes(LikesBase):
                 flush_forever(
                     self._io,
                     self._shards,
-                    self._known,
+                    partial(self._flush, self._io),
                     self._flushing,
                     self._pressure,
                     stopping.is_set,
@@ -396,4 +398,4 @@ class Likes(LikesBase):
         finally:
             stopping.set()
             thread.join()
-            self._left(self.drain(drain) if drain else self.backlog().items)
+            tell_left(self._shards[0], self.drain(drain) if drain else self.backlog().items)

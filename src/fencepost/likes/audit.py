@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fencepost._core.keys import field_of, user_of
 from fencepost._core.port import OtherServer, Port
+from fencepost.journal.scripts import Closed
 from fencepost.likes import scripts as s
 from fencepost.likes.protocol import Known, Shard, gave_up, open_shard
 from fencepost.likes.store import Inspected
@@ -87,7 +88,7 @@ async def read_moment(
         except OtherServer:
             known = None
             continue
-        if isinstance(found, s.Closed):
+        if isinstance(found, Closed):
             known = None
             continue
         header, journal = dict(found.header), dict(found.journal)

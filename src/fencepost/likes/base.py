@@ -17,17 +17,25 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from fencepost._core import commands, keys
 from fencepost._core.port import OtherServer, Port
 from fencepost.errors import FencepostError, Refused, UnknownItem
+from fencepost.journal.flusher import FlushStats
+from fencepost.journal.pressure import Level, Pressure, look, score_of
+from fencepost.journal.protocol import Place
 from fencepost.likes import audit, durable, lists, lives, protocol
 from fencepost.likes.audit import Difference
 from fencepost.likes.durable import Fate, Verdict, Wanted
-from fencepost.likes.flusher import FlushStats
 from fencepost.likes.ledger import Knowledge, Ledger
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
-from fencepost.likes.pressure import Level, Pressure, look, score_of
-from fencepost.likes.protocol import Known, LikeResult, LikeStatus, Shard, dirty_items
+from fencepost.likes.protocol import (
+    FlushReport,
+    Known,
+    LikeResult,
+    LikeStatus,
+    Shard,
+    dirty_items,
+)
 from fencepost.likes.scripts import read_version
-from fencepost.likes.store import Id, LikeStore, Place, Poisoned
+from fencepost.likes.store import Id, LikeStore, Poisoned
 from fencepost.wire.barrier import Copies
 
 if TYPE_CHECKING:
@@ -86,7 +94,7 @@ class LikesBase(ABC):
         self._known = Knowledge(count, self._reopened)
         self._ledger = Ledger(count)
         self._reports: set[Any] = set()
-        self._flushing = FlushStats()
+        self._flushing = FlushStats(FlushReport())
         self._sets = self._changes = self._groups = 0
         self._pressure = Pressure(self.options, count)
         self._copies = Copies(
@@ -193,6 +201,13 @@ class LikesBase(ABC):
             return await self._joined(number, wanted)
         except Exception as error:
             return Verdict(Fate.UNSURE, f"{type(error).__name__}: {error}")
+
+    async def _flush(self, io: Port, number: int, items: Sequence[str]) -> FlushReport:
+        report, self._known[number] = await protocol.flush_items(
+            io, self._shards[number], self._known[number], items
+        )
+        self._flushing.done += report
+        return report
 
     async def _commit_group(
         self, io: Port, number: int, wanted: Sequence[Wanted]
@@ -366,11 +381,3 @@ class LikesBase(ABC):
         now = int(seconds) + int(micros) / 1e6
         since = [float(score_of(first)) / 1000 for first in firsts if first]
         return Backlog(sum(sizes), max(0.0, now - min(since)) if since else 0.0)
-
-    def _left(self, left: int) -> None:
-        if left:
-            log.warning(
-                "likes %r: %d items are still in the journal; they are safe there and the next flusher takes them",
-                self.name,
-                left,
-            )

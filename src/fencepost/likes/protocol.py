@@ -31,10 +31,21 @@ from typing import Final
 
 from fencepost._core import commands
 from fencepost._core.keys import LikeShard, field_of, user_of
-from fencepost._core.observe import ColdLoad, Flushed, FlushRefused, Hook, SetAside, ShardOpened
+from fencepost._core.observe import ColdLoad, Flushed, FlushRefused, Hook, SetAside
 from fencepost._core.port import OtherServer, Port
-from fencepost._core.script import SERVER, Call
-from fencepost.errors import OutcomeUnknown, Overloaded, Refused, Unavailable, UnknownItem
+from fencepost._core.script import Call
+from fencepost.errors import UnknownItem
+from fencepost.journal.protocol import (
+    Known,
+    Place,
+    claim,
+    dirty_items,
+    gave_up,
+    look_due,
+    open_shard,
+    opened,
+)
+from fencepost.journal.scripts import Closed, Journal
 from fencepost.likes import scripts as s
 from fencepost.likes.options import LikeOptions, milliseconds
 from fencepost.likes.store import (
@@ -43,20 +54,11 @@ from fencepost.likes.store import (
     Id,
     ItemBatch,
     LikeStore,
-    Place,
     Poisoned,
     Snapshot,
 )
 
 _EVICT_AT_ONCE: Final = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a caller knows of a shard: it is open at this epoch, on this server."""
-
-    epoch: str
-    server: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Shard:
     options: LikeOptions
     hook: Hook = field(default_factory=Hook, compare=False, repr=False)
     scripts: s.Scripts = field(default=s.SCRIPTS, compare=False, repr=False)
+    what: str = field(default="likes", init=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,63 +126,12 @@ class Flush:
     """One claimed batch that was committed: what each item's journal held, and what SQL said."""
 
     report: FlushReport
-    journals: dict[str, s.Journal]
+    journals: dict[str, Journal]
     done: Committed
 
 
 def unknown_item(item: str) -> UnknownItem:
     return UnknownItem(f"there is no item {item!r}; nothing was written")
-
-
-def gave_up(shard: Shard, what: str) -> Overloaded:
-    return Overloaded(
-        f"{what} met a changing shard {shard.options.rounds} times; nothing was changed by this call, try again",
-        retry_after=shard.options.flush_delay + 0.1,
-    )
-
-
-# -- open: a shard is born from SQL, and only from there
-
-
-async def open_shard(io: Port, shard: Shard) -> Known | None:
-    """Make sure that the shard is open on this server; None if another process is at it: try again."""
-    # SQL first: an opening record is right only if it equals what SQL said *before* it was read.
-    epoch: int = await io.call(shard.store.epoch, shard.place)
-    seen = await io.run(shard.scripts.look((shard.keys.opening,), (SERVER,)))
-    if seen.policy.startswith("allkeys"):
-        raise Refused(
-            f"the server's maxmemory-policy is {seen.policy}: it may evict likes that are not in SQL yet; "
-            "set it to volatile-lru or noeviction"
-        )
-    if seen.epoch == str(epoch) and seen.identity == seen.server:
-        return Known(seen.epoch, seen.server)
-    # Raised in SQL before the server is told: a flusher of the time before is refused from here on.
-    # Above what was seen, too: the database may be the one that was replaced by an older copy.
-    fresh = max(epoch, int(seen.epoch or 0)) + 1
-    if not await io.call(shard.store.raise_epoch, shard.place, epoch, fresh):
-        await io.sleep(0.02 + io.chance() * 0.08)  # somebody else is opening
-        return None
-    answer = await io.run(
-        shard.scripts.open((shard.keys.opening,), (seen.epoch, fresh, seen.server), seen.server)
-    )
-    if isinstance(answer, s.Other):
-        return None
-    if shard.hook.listener is not None:
-        shard.hook.listener(ShardOpened(shard.name, shard.place.shard, fresh, seen.epoch))
-    return Known(str(fresh), seen.server)
-
-
-async def opened(io: Port, shard: Shard) -> Known:
-    """The same, until it is.
-
-    Raises:
-        Overloaded: Other processes kept opening it.
-    """
-    for _ in range(shard.options.rounds):
-        known = await open_shard(io, shard)
-        if known is not None:
-            return known
-    raise gave_up(shard, "an opening")
 
 
 # -- like, unlike
@@ -219,7 +171,7 @@ async def set_like(
                 return LikeResult(liked, count, False, version), known
             case s.Gone():
                 raise unknown_item(item)
-            case s.Closed():
+            case Closed():
                 known = None
             case s.Cold():
                 known = await load(io, shard, known, item, user)
@@ -314,7 +266,7 @@ async def load(io: Port, shard: Shard, known: Known, item: str, user: str | None
     except OtherServer:
         return None
     match begun:
-        case s.Closed():
+        case Closed():
             return None
         case s.Gone():
             raise unknown_item(item)
@@ -354,7 +306,7 @@ async def load(io: Port, shard: Shard, known: Known, item: str, user: str | None
     if shard.hook.listener is not None:
         shard.hook.listener(ColdLoad(shard.name, item, type(filled).__name__.lower()))
     match filled:
-        case s.Closed():
+        case Closed():
             return None
         case s.Gone():
             raise unknown_item(item)
@@ -420,24 +372,17 @@ async def flush_batch(
             known = await open_shard(io, shard)
             continue
         started = io.now()
-        try:
-            claimed = await io.run(
-                shard.scripts.claim(
-                    (keys.opening, keys.due, *map(keys.journal, items)),
-                    (
-                        known.epoch,
-                        known.server,
-                        milliseconds(options.claim_time),
-                        options.batch_changes,
-                        *items,
-                    ),
-                    known.server,
-                )
-            )
-        except OtherServer:
-            known = None
-            continue
-        if isinstance(claimed, s.Closed):
+        claimed = await claim(
+            io,
+            shard,
+            known,
+            shard.scripts.claim,
+            [keys.journal(item) for item in items],
+            items,
+            milliseconds(options.claim_time),
+            options.batch_changes,
+        )
+        if claimed is None:
             known = None
             continue
         batches = [
@@ -500,8 +445,8 @@ async def flush_batch(
 
 
 def without_kept_back(
-    store: LikeStore, item: str, journal: s.Journal, poison: Sequence[Poisoned]
-) -> s.Journal:
+    store: LikeStore, item: str, journal: Journal, poison: Sequence[Poisoned]
+) -> Journal:
     """A journal without the changes that SQL refused and had no room to set aside: those stay."""
     stay = {
         field_of(store.user_key(one.user))
@@ -510,9 +455,7 @@ def without_kept_back(
     }
     if not stay:
         return journal
-    return s.Journal(
-        journal.whole, tuple(entry for entry in journal.entries if entry[0] not in stay)
-    )
+    return Journal(journal.whole, tuple(entry for entry in journal.entries if entry[0] not in stay))
 
 
 async def drop_poisoned(io: Port, shard: Shard, poison: Sequence[Poisoned]) -> None:
@@ -530,7 +473,7 @@ async def drop_poisoned(io: Port, shard: Shard, poison: Sequence[Poisoned]) -> N
     )
 
 
-def read_batch(store: LikeStore, item: str, journal: s.Journal) -> ItemBatch:
+def read_batch(store: LikeStore, item: str, journal: Journal) -> ItemBatch:
     """A journal as the store takes it."""
     changes = (
         Change(store.user_id(user_of(who)), *s.read_version(version))
@@ -540,8 +483,8 @@ def read_batch(store: LikeStore, item: str, journal: s.Journal) -> ItemBatch:
 
 
 def acknowledge(
-    shard: Shard, known: Known, item: str, journal: s.Journal, at_ms: int, orphan: bool
-) -> Call[s.Closed | s.Gone | s.Acked]:
+    shard: Shard, known: Known, item: str, journal: Journal, at_ms: int, orphan: bool
+) -> Call[Closed | s.Gone | s.Acked]:
     """The call that removes what was committed of one item."""
     keys, options = shard.keys, shard.options
     return shard.scripts.ack(
@@ -569,13 +512,6 @@ def acknowledge(
     )
 
 
-def look_due(shard: Shard) -> Call[s.Due]:
-    """The call that asks which items of a shard are due, a batch at most."""
-    options = shard.options
-    longest = max(options.flush_delay, options.claim_time)
-    return shard.scripts.due((shard.keys.due,), (options.batch_items, milliseconds(longest)))
-
-
 async def flush_due(
     io: Port, shard: Shard, known: Known | None
 ) -> tuple[FlushReport, float | None, Known | None]:
@@ -592,33 +528,6 @@ async def flush_due(
     return report, 0.0 if len(due.items) == shard.options.batch_items else wait, known
 
 
-async def dirty_items(io: Port, shard: Shard, limit: int = 1000) -> list[str]:
-    """Items with changes that are not in SQL yet, the earliest due first."""
-    reply = await io.run(commands.read("ZRANGE", shard.keys.due, 0, limit - 1))
-    return [item.decode() for item in reply]
-
-
-async def drain(
-    io: Port, shard: Shard, known: Known | None, until: float
-) -> tuple[FlushReport, int, Known | None]:
-    """Flush a shard until its journal is empty or ``io.now()`` passes ``until``.
-
-    Returns:
-        What was done, how many items are left, and what is known.
-    """
-    done = FlushReport()
-    while items := await dirty_items(io, shard, shard.options.batch_items):
-        if io.now() >= until:
-            left: int = await io.run(commands.read("ZCARD", shard.keys.due))
-            return done, left, known
-        try:
-            report, known = await flush_items(io, shard, known, items)
-            done += report
-        except (Unavailable, OutcomeUnknown, Overloaded):
-            await io.sleep(0.05 + io.chance() * 0.05)
-    return done, 0, known
-
-
 __all__ = [
     "Flush",
     "FlushReport",
@@ -628,13 +537,14 @@ __all__ = [
     "LikeStatus",
     "Shard",
     "dirty_items",
-    "drain",
     "flush_batch",
     "flush_due",
     "flush_items",
+    "gave_up",
     "load",
     "look_due",
     "open_shard",
+    "opened",
     "set_like",
     "status",
 ]

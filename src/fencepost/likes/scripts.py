@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost._core.script import Script, load_script
+from fencepost.journal import scripts as journal
+from fencepost.journal.scripts import Claimed, Closed, Due, Opened, Other, Seen
 
 HEADER_FIELD: Final = "#"
 """The token field of a load of the whole header; every other field is a user."""
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """The shard is not open at this epoch on this server."""
-
-    epoch: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,53 +65,6 @@ class Filled:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A shard's opening record (``epoch`` and ``identity`` are '' where there is none), and who answers."""
-
-    epoch: str
-    identity: str
-    server: str
-    policy: str
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The opening record was written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Other:
-    """The opening record is not what was seen."""
-
-    epoch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """Items to flush, and milliseconds until the next (-1: none waits)."""
-
-    wait_ms: int
-    items: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Journal:
-    """What one claim read of an item's journal: versions by user; ``whole`` if that is all of it."""
-
-    whole: bool
-    entries: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A batch under one fence, an item each in the order asked."""
-
-    fence: int
-    at_ms: int
-    journals: tuple[Journal, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Acked:
     """Removed; ``left`` entries came meanwhile, and the header has so many ``fields`` now."""
 
@@ -146,7 +94,7 @@ class Evicted:
 
 
 _ANSWERS: Final[dict[str, Any]] = {
-    "CLOSED": Closed,
+    **journal.ANSWERS,
     "GONE": Gone,
     "COLD": Cold,
     "SAME": Same,
@@ -155,8 +103,6 @@ _ANSWERS: Final[dict[str, Any]] = {
     "TOKEN": Token,
     "REFUSED": Refused,
     "FILLED": Filled,
-    "OPEN": Opened,
-    "OTHER": Other,
     "ACKED": Acked,
     "INVALIDATED": Invalidated,
     "EVICTED": Evicted,
@@ -170,24 +116,7 @@ def read_version(version: str) -> tuple[bool, tuple[int, int]]:
     return state == "1", (int(epoch), int(seq))
 
 
-_READERS: Final = {name.encode(): (kind, 1 + len(fields(kind))) for name, kind in _ANSWERS.items()}
-
-
-def _answer(reply: list[Any]) -> Any:
-    kind, end = _READERS[reply[0]]
-    return kind(*[word.decode() if type(word) is bytes else word for word in reply[1:end]])
-
-
-def _claim(reply: list[Any]) -> Any:
-    if reply[0] != b"CLAIMED":
-        return _answer(reply)
-    journals = []
-    for whole, *flat in reply[3:]:
-        words = [word.decode() for word in flat]
-        journals.append(
-            Journal(bool(whole), tuple(sorted(zip(words[::2], words[1::2], strict=True))))
-        )
-    return Claimed(reply[1], reply[2], tuple(journals))
+_answer: Final = journal.reader(_ANSWERS)
 
 
 def _inspected(reply: list[Any]) -> Any:
@@ -197,12 +126,7 @@ def _inspected(reply: list[Any]) -> Any:
     return Inspection(reply[1], *(tuple(zip(h[::2], h[1::2], strict=True)) for h in halves))
 
 
-def _due(reply: list[Any]) -> Due:
-    return Due(reply[0], tuple(item.decode() for item in reply[1:]))
-
-
-def _seen(reply: list[Any]) -> Seen:
-    return Seen(*(word.decode() for word in reply))
+_claim: Final = journal.claim_reader(bytes.decode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,17 +148,17 @@ class Scripts:
 
 
 def _load(verb: str, parse: Any = _answer) -> Script[Any]:
-    return load_script(__package__, verb, parse)
+    return load_script(__package__, verb, parse, journal.PACKAGE)
 
 
 SCRIPTS: Final = Scripts(
-    look=_load("look", _seen),
-    open=_load("open"),
+    look=journal.LOOK,
+    open=journal.OPEN,
     set=_load("set"),
     begin=_load("begin"),
     fill=_load("fill"),
-    due=_load("due", _due),
-    claim=_load("claim", _claim),
+    due=journal.DUE,
+    claim=load_script(journal.PACKAGE, "claim", _claim),
     ack=_load("ack"),
     invalidate=_load("invalidate"),
     forget=_load("forget"),

@@ -33,6 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from fencepost.errors import Refused
+from fencepost.journal.protocol import Place
 from fencepost.likes import sql_poison
 from fencepost.likes.sql_ids import IdColumn
 from fencepost.likes.sql_postgres import Unnested, versions
@@ -44,7 +45,6 @@ from fencepost.likes.store import (
     Inspected,
     ItemBatch,
     Like,
-    Place,
     Poisoned,
     Snapshot,
 )

@@ -11,16 +11,9 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fencepost.journal.protocol import Place
+
 Id = int | str
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A shard's place in the database: ``scope`` names the like cache, ``shard`` is one of ``shards``."""
-
-    scope: str
-    shard: int
-    shards: int
 
 
 @dataclass(frozen=True, slots=True)

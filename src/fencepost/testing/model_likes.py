@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fencepost._core.keys import bounded, unescape
-from fencepost.likes.store import Change, Committed, Id, ItemBatch, Place, Poisoned, Snapshot
+from fencepost.journal.protocol import Place
+from fencepost.likes.store import Change, Committed, Id, ItemBatch, Poisoned, Snapshot
 
 Version = tuple[int, int]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from fencepost._core import commands
 from fencepost._core.keys import field_of, like_shard, user_of
 from fencepost._core.port import run_sync
+from fencepost.journal.protocol import Place
 from fencepost.likes import LikeOptions, protocol
 from fencepost.likes.protocol import Known, Shard
-from fencepost.likes.store import Place
 from fencepost.testing.lab.stage import Stage
 from fencepost.testing.lab.story import Scene, Verdict
 

@@ -1,8 +1,8 @@
-"""Pressure: what a like cache does when SQL can't keep up, or is away.
+"""Pressure: what a journal does when the source can't keep up, or is away.
 
 Two figures say how much waits: for how long the oldest item does, and how many items do. Below half
 of a limit nothing happens. From there the flusher no longer waits for items to be due; from three
-quarters callers who change something wait for their commit, which slows them to what SQL can take;
+quarters callers who change something wait for their commit, which slows them to what the source can take;
 at the limit they are refused before anything is sent, so that the journal stays bounded and nothing
 that was answered is ever lost.
 
@@ -20,8 +20,7 @@ from typing import Any, Final
 from fencepost._core import commands
 from fencepost._core.port import Port
 from fencepost.errors import Overloaded
-from fencepost.likes.options import LikeOptions
-from fencepost.likes.protocol import Shard
+from fencepost.journal.protocol import Limits, Shard
 
 LOOK_EVERY: Final = 0.25
 """Seconds between two looks of a process."""
@@ -44,10 +43,12 @@ class Pressure:
     Args:
         options: The limits.
         shards: How many shards there are.
+        source: The word for what it waits for, in messages.
     """
 
-    options: LikeOptions
+    options: Limits
     shards: int
+    source: str = "SQL"
     level: Level = Level.CALM
     dirty: int = 0
     oldest: float = 0.0
@@ -81,7 +82,7 @@ class Pressure:
     def refusal(self) -> Overloaded:
         limits = self.options
         return Overloaded(
-            f"SQL does not keep up: {self.dirty} items wait (max_dirty {limits.max_dirty}), the oldest for "
+            f"{self.source} does not keep up: {self.dirty} items wait (max_dirty {limits.max_dirty}), the oldest for "
             f"{self.oldest:.1f} s (max_age_dirty {limits.max_age_dirty:g} s). Nothing was sent, and what was "
             "answered before is safe in the journal",
             retry_after=min(max(self.oldest / 10, 0.5), 30.0),
