@@ -19,6 +19,7 @@ CAPABILITIES = {
     "mount": "the right to mount a tmpfs (root, outside a container that forbids it)",
     "uvloop": "the package uvloop",
     "zstd": "the package zstandard",
+    "peers": "environments of other libraries (python -m benches.peers)",
     "make": "make on PATH",
     "git": "git on PATH, and a checkout",
 }

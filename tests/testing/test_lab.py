@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fencepost.cli import main
 from fencepost.testing import PlayError, ScratchServer
-from fencepost.testing.lab import STORIES, Column, Performed, Story, run
+from fencepost.testing.lab import STORIES, Column, Performed, Story, peers, run
 from fencepost.testing.lab.page import as_data, render
 from support.require import require
 from support.servers import find_binary
@@ -133,11 +133,66 @@ def test_against_a_library_prints_who_fails_with_the_schedule() -> None:
     assert lab("last-unlike", "--against", "fencepost").exit_code == 0
 
 
-@pytest.mark.parametrize("library", ["cashews", "arq"])
+@pytest.mark.parametrize("library", ["theine", "arq"])
 def test_a_library_without_an_adapter_is_said_to_have_none(library: str) -> None:
     told = lab("--against", library)
     assert told.exit_code == 2
     assert f"there is no adapter for {library} yet" in told.output
+
+
+# -- other people's caches
+
+STAMPEDE = {"redis-py", "aiocache", "dogpile.cache", "django-redis"}
+"""Whose locks end before a load that is slow, and let the next one load beside it."""
+
+
+def of_peers(*libraries: str) -> list[Any]:
+    return [
+        pytest.param(story, column, id=f"{story.name}:{column.name}")
+        for story in STORIES.values()
+        for column in story.peers
+        if column.name in libraries
+    ]
+
+
+@pytest.mark.parametrize(("story", "column"), of_peers("redis-py"))
+def test_a_library_is_played_in_processes_of_its_own(
+    scratch: ScratchServer, story: Story, column: Column
+) -> None:
+    """redis-py's own lock is there wherever fencepost is."""
+    performed = play(scratch, story, column)
+    assert not performed.verdict.holds, performed.verdict.text
+    schedule = column.schedule.split()
+    assert [f"{beat.actor}.{beat.step}" for beat in performed.beats[1:]] == schedule
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("story", "column"), of_peers(*set(peers.MODULES) - {"redis-py"}))
+def test_what_other_libraries_do(scratch: ScratchServer, story: Story, column: Column) -> None:
+    try:
+        peers.python_of(column.name)
+    except peers.NoPeer as error:
+        require("peers", False, str(error))
+    fails = story.name != "stampede" or column.name in STAMPEDE
+    performed = play(scratch, story, column)
+    assert performed.verdict.holds is not fails, performed.verdict.text
+
+
+def test_against_a_library_that_is_not_there_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(peers, "places", lambda: [tmp_path])
+    monkeypatch.setitem(peers.MODULES, "dogpile.cache", "no_module_of_this_name")
+    told = lab("paused-loader", "--against", "dogpile")
+    assert told.exit_code == 1
+    assert "'python -m benches.peers dogpile.cache' makes an environment" in told.output
+
+
+def test_against_a_library_prints_each_failure_with_its_schedule() -> None:
+    told = lab("invalidated-load", "--against", "redis-py")
+    assert told.exit_code == 1
+    assert "reader.get writer.save writer.forget reader.end" in told.output
+    assert "0 of 3 designs on redis-py came out right" in told.output
 
 
 def test_an_unknown_story_is_said_to_be_unknown() -> None:

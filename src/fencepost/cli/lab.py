@@ -11,13 +11,18 @@ import click
 from fencepost.errors import FencepostError
 
 if TYPE_CHECKING:
-    from fencepost.testing.lab import Performed, Story
+    from fencepost.testing.lab import Column, Performed, Story
+
+
+_SHORT = {"dogpile": "dogpile.cache"}
 
 
 @click.command()
 @click.argument("names", metavar="[STORY]...", nargs=-1)
 @click.option(
-    "--against", "library", help="Only what is written with one library, such as redis-py."
+    "--against",
+    "library",
+    help="Only what is written with one library: redis-py, cashews, aiocache, dogpile, django-redis.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Everything as JSON, each step with what it left."
@@ -36,6 +41,7 @@ def lab(
 
     The exit code is 1 if ours came out wrong; with --against, if that library did.
     """
+    library = _SHORT.get(library or "", library)
     stories = _choose(names, library)
     if listing:
         for story in stories.values():
@@ -68,7 +74,9 @@ def _choose(names: tuple[str, ...], library: str | None) -> dict[str, Story]:
             f"there is no story {', '.join(unknown)}; there are {', '.join(STORIES)}"
         )
     stories = {name: STORIES[name] for name in names or STORIES}
-    there = sorted({column.by for story in STORIES.values() for column in story.columns})
+    there = sorted(
+        {each.by for story in STORIES.values() for each in (*story.columns, *story.peers)}
+    )
     if library is not None and library not in there:
         raise click.UsageError(
             f"there is no adapter for {library} yet; there are adapters for {', '.join(there)}"
@@ -80,11 +88,14 @@ def _play(stories: dict[str, Story], library: str | None) -> dict[str, list[Perf
     from fencepost.testing import ScratchServer
     from fencepost.testing.lab import run
 
+    def wanted(column: Column) -> bool:
+        return column.kind != "peer" if library is None else column.by == library
+
     told = {}
     try:
         with ScratchServer() as server:
             for name, story in stories.items():
-                columns = run(story, server.url, lambda column: library in (None, column.by))
+                columns = run(story, server.url, wanted)
                 if columns:
                     told[name] = columns
     except FencepostError as error:

@@ -31,17 +31,17 @@ __all__ = [
 
 
 def run(
-    story: Story, url: str, wanted: Callable[[Column], bool] = lambda column: True
+    story: Story, url: str, wanted: Callable[[Column], bool] = lambda column: column.kind != "peer"
 ) -> list[Performed]:
     """Play a story's columns, each on a stage of its own.
 
     Args:
         story: Which.
         url: A server that is nobody else's; see ``ScratchServer``.
-        wanted: Which columns.
+        wanted: Which columns; libraries that need an environment of their own only if asked for.
     """
     performed = []
-    for column in filter(wanted, story.columns):
+    for column in filter(wanted, (*story.columns, *story.peers)):
         with Stage(url) as stage:
             performed.append(perform(column, stage))
     return performed

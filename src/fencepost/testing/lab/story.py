@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from fencepost.testing.lab.stage import Stage
     from fencepost.testing.scenario import Actor
 
-Kind = Literal["usual", "fix", "ours"]
+Kind = Literal["usual", "fix", "ours", "peer"]
+"""The usual code, the usual fix, ours; or a library, played only when it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Column:
 
     Args:
         name: For command lines and tests.
-        kind: The usual code, the usual fix, or ours.
+        kind: The usual code, the usual fix, ours, or a library.
         title: The design in a few words.
         by: The library that it is written with: ``fencepost lab --against`` asks for it.
         schedule: What happens, in order.
@@ -78,6 +79,7 @@ class Story:
         sense: What happens and why it matters, in two sentences.
         columns: The designs, ours last.
         race: Its name in the list of races that must hold.
+        peers: Libraries in the same race, each in an environment of its own.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Story:
     sense: str
     columns: tuple[Column, ...]
     race: str = ""
+    peers: tuple[Column, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

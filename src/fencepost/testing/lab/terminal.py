@@ -13,7 +13,12 @@ from rich.text import Text
 
 from fencepost.testing.lab.story import Performed, Story
 
-_KINDS = {"usual": "the usual code", "fix": "the usual fix", "ours": "fencepost"}
+_KINDS = {
+    "usual": "the usual code",
+    "fix": "the usual fix",
+    "ours": "fencepost",
+    "peer": "a library",
+}
 _COLOURS = ("cyan", "magenta", "yellow", "blue", "green", "bright_cyan", "bright_magenta")
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from fencepost.testing.lab.stories import (
+    dead_writer,
     expired_like,
     expired_unlike,
+    invalidated_load,
     last_unlike,
     late_fill,
+    late_tag,
+    lost_lease,
     lost_queue,
     lost_reply,
+    paused_loader,
     rpop_crash,
+    stampede,
+    two_writers,
     zombie_flusher,
 )
 
@@ -24,5 +31,12 @@ STORIES = {
         rpop_crash,
         zombie_flusher,
         lost_reply,
+        paused_loader,
+        invalidated_load,
+        lost_lease,
+        stampede,
+        late_tag,
+        two_writers,
+        dead_writer,
     )
 }
