@@ -222,7 +222,8 @@ class AsyncClient(_Base):
     def _all(self, calls: Sequence[Call[T]]) -> Coroutine[Any, Any, list[T]]:
         return self._server().all(calls)
 
-    async def command(self, *words: Word) -> Any:
+    # Not `async def`: one more coroutine around each call would only pass its value on.
+    def command(self, *words: Word) -> Coroutine[Any, Any, Any]:
         """Send any command, pipelined like everything else: ``await client.command("GET", "k")``.
 
         Args:
@@ -239,7 +240,7 @@ class AsyncClient(_Base):
         """
         if why := why_not_shared(words):
             raise Refused(f"{why}; use a connection of your own for it")
-        return await self._server().run(commands.raw(*words))
+        return self._server().run(commands.raw(*words))
 
     def likes(
         self, name: str, *, store: LikeStore, options: LikeOptions | None = None

@@ -110,13 +110,13 @@ MUTANTS = [
         "set forgets when it is due",
         "last_unlike",
         "set",
-        (("if not waits then redis.call('ZADD', due, at + delay_ms, item) end", ""),),
+        (("redis.call('ZADD', due, at + delay_ms, item)", ""),),
     ),
     Mutant(
         "set forgets since when",
         "last_unlike",
         "set",
-        (("if not dirty then redis.call('ZADD', since, at, item) end", ""),),
+        (("redis.call('ZADD', since, 'NX', at, item)", ""),),
     ),
     Mutant(
         "set without an order",

@@ -355,7 +355,7 @@ MUTANTS = [
             (
                 "set",
                 "redis.call('HSET', journal, user, version)",
-                "if pending then redis.call('HDEL', journal, user) "
+                "if redis.call('HGET', journal, user) then redis.call('HDEL', journal, user) "
                 "else redis.call('HSET', journal, user, version) end",
             ),
         ),

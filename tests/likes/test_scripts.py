@@ -348,8 +348,27 @@ def test_set_that_schedules_before_it_looks_is_caught(lab: Lab) -> None:
     """The control: the same without the look at what will be written."""
     calls = warm(lab)
     lab.command("SET", calls.due_list, "foreign")
-    looks = "redis.call('ZSCORE', due, item), redis.call('ZSCORE', since, item)"
-    script = altered(SCRIPTS.set, looks, "false, false")
+    script = altered(SCRIPTS.set, "redis.call('ZSCORE', due, item)", "false")
+    call = calls.set("u2")
+    before = lab.dump()
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        calls.ask(script(call.keys, call.args))
+    assert lab.dump() != before
+
+
+@pytest.mark.parametrize(
+    ("part", "look"),
+    [
+        ("journal", "redis.call('HLEN', journal)"),
+        ("since", "redis.call('ZSCORE', since, item)"),
+    ],
+)
+def test_each_look_of_a_set_matters(lab: Lab, part: str, look: str) -> None:
+    """The same for what is looked at only before an item becomes dirty."""
+    calls = warm(lab)
+    lab.delete(calls.due_list)
+    lab.command("SET", getattr(calls, part), "foreign")
+    script = altered(SCRIPTS.set, look, "")
     call = calls.set("u2")
     before = lab.dump()
     with pytest.raises(ServerError, match="WRONGTYPE"):

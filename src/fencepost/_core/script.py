@@ -159,8 +159,8 @@ class Call(Generic[T]):
         if script is None:
             return self.args
         args = self.args
-        if self.stamped:
-            args = tuple(identity if arg is SERVER else arg for arg in args)
+        if self.stamped and SERVER in args:
+            args = tuple([identity if arg is SERVER else arg for arg in args])
         if whole:
             head, body = "EVAL", script.flagged if flagged else script.plain
         else:
@@ -191,7 +191,7 @@ class Script(Generic[T]):
     flagged: str = field(init=False)
     plain_sha: str = field(init=False)
     flagged_sha: str = field(init=False)
-    _counts: tuple[int, bool, int, bool, bool] = field(init=False)
+    _counts: tuple[int, bool, int, bool, bool, bool, str] = field(init=False)
 
     def __post_init__(self) -> None:
         flags = self.contract.flags
@@ -200,10 +200,11 @@ class Script(Generic[T]):
         more_keys = bool(keys) and keys[-1].endswith("…")
         more_argv = bool(argv) and argv[-1].endswith("…")
         counts = (len(keys) - more_keys, more_keys, len(argv) - more_argv, more_argv)
+        tells = (bool(self.contract.resend), self.contract.verb)
         object.__setattr__(self, "flagged", flagged)
         object.__setattr__(self, "plain_sha", _sha(self.plain))
         object.__setattr__(self, "flagged_sha", _sha(flagged))
-        object.__setattr__(self, "_counts", (*counts, "server" in argv))
+        object.__setattr__(self, "_counts", (*counts, "server" in argv, *tells))
 
     def __call__(
         self, keys: Sequence[str], args: Sequence[Word | _Server] = (), only: str = ""
@@ -213,21 +214,12 @@ class Script(Generic[T]):
         Raises:
             TypeError: The numbers of keys or arguments are not the contract's.
         """
-        key_count, more_keys, arg_count, more_args, stamped = self._counts
+        key_count, more_keys, arg_count, more_args, stamped, resend, verb = self._counts
         if len(keys) != key_count and not (more_keys and len(keys) > key_count):
             raise TypeError(f"{self.contract.verb} takes keys {self.contract.keys}, got {keys}")
         if len(args) != arg_count and not (more_args and len(args) > arg_count):
             raise TypeError(f"{self.contract.verb} takes {self.contract.argv}, got {args}")
-        return Call(
-            self.contract.verb,
-            tuple(args),
-            self.parse,
-            tuple(keys),
-            self,
-            bool(self.contract.resend),
-            stamped,
-            only,
-        )
+        return Call(verb, tuple(args), self.parse, tuple(keys), self, resend, stamped, only)
 
     def with_text(self, plain: str) -> Script[T]:
         """The same script with another Lua text: what tests use to take a guard out."""

@@ -135,14 +135,14 @@ class LikesBase(ABC):
         if durability not in DURABILITIES:
             raise Refused(f"durability is one of {', '.join(DURABILITIES)}, got {durability!r}")
         shard = self._shards[number]
-        known: Known | None = await self._opened(io, number)
-        if self._pressure.level is Level.REFUSE:
+        known: Known | None = self._known[number] or await self._opened(io, number)
+        if self._pressure.level and self._pressure.level is Level.REFUSE:
             await self._look(io)
             if self._pressure.level is Level.REFUSE:
                 raise self._pressure.refusal()
         if durability == "behind":
             result, known = await protocol.set_like(io, shard, known, key, who, liked)
-            if self._pressure.level >= Level.JOIN and result.changed:
+            if result.changed and self._pressure.level and self._pressure.level >= Level.JOIN:
                 await self._slow_down(io, number, Wanted(key, who, liked, result.version))
         elif durability == "replicated":
             await self._can_replicate()
@@ -153,14 +153,16 @@ class LikesBase(ABC):
             result, known = await durable.set_committed(
                 io, shard, known, key, who, liked, partial(self._committed, number)
             )
-        self._known[number] = known
+        if known is not self._known[number]:
+            self._known[number] = known
         if self.options.hints and result.changed and liked:
             await io.all(lists.hint(self._hint(who), key, time.time()))
         self._sets += 1
         if result.changed:
             self._changes += 1
             self._ledger.note(number, key, who, result.version)
-        await self._look(io)
+        if io.now() >= self._pressure.next_look:  # asked here, too: a call less
+            await self._look(io)
         return result
 
     async def _opened(self, io: Port, number: int) -> Known:

@@ -119,6 +119,12 @@ def read_version(version: str) -> tuple[bool, tuple[int, int]]:
 _answer: Final = journal.reader(_ANSWERS)
 
 
+def _set(reply: list[Any]) -> Any:
+    if reply[0] == b"DONE":  # nearly always
+        return Done(reply[1], reply[2].decode())
+    return _answer(reply)
+
+
 def _inspected(reply: list[Any]) -> Any:
     if reply[0] != b"INSPECTED":
         return _answer(reply)
@@ -154,7 +160,7 @@ def _load(verb: str, parse: Any = _answer) -> Script[Any]:
 SCRIPTS: Final = Scripts(
     look=journal.LOOK,
     open=journal.OPEN,
-    set=_load("set"),
+    set=_load("set", _set),
     begin=_load("begin"),
     fill=_load("fill"),
     due=journal.DUE,

@@ -19,24 +19,26 @@ if known[1] and known[1] ~= epoch then redis.call('DEL', header) return {'COLD'}
 if known[4] then return {'GONE'} end
 local count, state = known[2], known[5] or (known[3] and '0')
 if not count or not state then return {'COLD'} end
--- All that is written below is read first: a script that fails half-way is not rolled back.
-local pending = redis.call('HGET', journal, user)
-local waits, dirty = redis.call('ZSCORE', due, item), redis.call('ZSCORE', since, item)
+local waits = redis.call('ZSCORE', due, item)
 if state == want then
+  local pending = redis.call('HGET', journal, user)
   if pending and not waits then redis.call('ZADD', due, now() + delay_ms, item) end
   return {'SAME', tonumber(count), pending or ''}
 end
 count = count + (want == '1' and 1 or -1)
+-- All that is written below is looked at first, once a dirty spell: a script that fails half-way is
+-- not rolled back.
+if not waits then redis.call('HLEN', journal) redis.call('ZSCORE', since, item) end
 -- First of the writes, since the server may refuse it for want of memory: then nothing has changed.
 local seq = redis.call('HINCRBY', opening, 's', 1)
 local version = string.format('%s:%s.%.0f', want, epoch, seq)
 redis.call('HSET', journal, user, version)
 redis.call('HSET', header, user, want, '#n', count)
-if not waits or not dirty then
+if not waits then -- it was clean: from here on until its ack
   local at = now()
-  if not waits then redis.call('ZADD', due, at + delay_ms, item) end
-  if not dirty then redis.call('ZADD', since, at, item) end
+  redis.call('ZADD', due, at + delay_ms, item)
+  redis.call('ZADD', since, 'NX', at, item)
+  -- A dirty item never expires: what is not yet in SQL must not be reloaded from there.
+  redis.call('PERSIST', header)
 end
--- A dirty item never expires: what is not yet in SQL must not be reloaded from there.
-redis.call('PERSIST', header)
 return {'DONE', count, version}
