@@ -68,6 +68,13 @@ class Witness(ModelLikes):
         return done
 
 
+class Objecting(ModelLikes):
+    """A store with a constraint that user 3 does not meet."""
+
+    def objects(self, item: Any, change: Any) -> str:
+        return "no such user" if change.liked and change.user == 3 else ""
+
+
 class LikesWorld:
     """One shard, and actors on it.
 
@@ -283,6 +290,12 @@ class LikesWorld:
     def _on_invalidate(self, name: str, call: Any, answer: Any) -> None:
         self.truth.state = self.truth.state._replace(outside=False)
 
+    def _on_commit(self, name: str, call: Any, done: Any) -> None:
+        """What SQL refuses is set aside: nobody likes it any more, and the cache is about to forget it."""
+        if done.poison:
+            truth, gone = self.truth.state, {(one.item, one.user) for one in done.poison}
+            self.truth.state = truth._replace(likes=truth.likes - gone, outside=True)
+
     def _on_set(self, name: str, call: Any, answer: Any) -> None:
         item, user, liked = int(call.args[2]), int(call.args[3][1:]), call.args[4] == "1"
         truth = self.truth.state
@@ -397,6 +410,12 @@ class LikesWorld:
             return "the opening record can expire"
         return None
 
+    def forgot_what_was_refused(self, view: View) -> str | None:
+        """At the end: a refused row that met a flush is not in the cache any more."""
+        if self.truth.state.outside and view.value(self.keys.header("1")):
+            return f"the cache still shows what SQL refused: {view.value(self.keys.header('1'))}"
+        return None
+
     async def heal(self, io: SimPort) -> tuple[Any, ...]:
         """What the next process does: flush until nothing is left, then look."""
         knows = None
@@ -432,12 +451,15 @@ class LikesWorld:
                 return f"rows of a deleted item: {sorted(rows)}"
             shown = "#n" in view.value(self.keys.header("1"), {})
             return "a forgotten item is shown" if truth.forgotten and shown else None
-        if not truth.lost and rows != truth.likes:
-            return f"SQL has {sorted(rows)}, truth is {sorted(truth.likes)}"
+        owed = truth.likes - {pair for pair, _ in tables.aside}
+        if not truth.lost and rows != owed:
+            return f"SQL has {sorted(rows)}, truth is {sorted(owed)}"
         for (item, user), liked in truth.committed:
             if ((item, user) in rows) != liked:
                 return f"committed {user} on {item} {liked} was undone; SQL has {sorted(rows)}"
         for (item, user), liked in truth.told:
+            if (item, user) in dict(tables.aside):
+                continue
             if ((item, user) in rows) != liked:
                 return f"told since the loss: {user} on {item} {liked}; SQL has {sorted(rows)}"
         if truth.outside:
@@ -479,6 +501,7 @@ class LikesWorld:
             healed=self.healed,
             observe={
                 "set": self._on_set,
+                "commit": self._on_commit,
                 "hmget": self._on_read,
                 "invalidate": self._on_invalidate,
                 "flushall": self._on_loss,

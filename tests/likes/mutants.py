@@ -1,8 +1,15 @@
-"""Each guard of the like cache taken out, alone or with the one behind it, and a scenario that sees it."""
+"""Each guard of the like cache taken out, and a scenario that sees it.
+
+``branches`` names every condition of every script; a test holds that each is cut here or in
+``second_lines.py``, or is no guard and says why. ``proof.py`` writes what was found into ``docs/guarantees.md``.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from importlib import resources
 
 from fencepost.likes.store import Change, ItemBatch, Place
 from fencepost.testing import Scenario
@@ -123,6 +130,12 @@ MUTANTS = [
         "back_and_forth",
         "set",
         (("redis.call('HINCRBY', opening, 's', 1)", "1"),),
+    ),
+    Mutant(
+        "set counts the same click twice",
+        "same_user",
+        "set",
+        (("if state == want then", "if false then"),),
     ),
     # load
     Mutant(
@@ -266,8 +279,60 @@ MUTANTS = [
     Mutant("SQL notes a part as the whole", "flushers_part_by_part", model=PartsCount),
     Mutant("SQL does not raise the epoch", "emptied_twice", model=EpochStays),
 ]
-"""Second lines of defence are not here, since nothing goes wrong without one of them alone: the
-refusals of begin, fill, claim, ack and forget in a closed shard (the next script refuses), the identity in
-a record (calls name their server), a tombstone in set (begin says so), the identity in begin, claim
-and open (what a proxy hides is a stated limit, and healing closes the shard), the journal in begin
-(fill looks again), an older epoch in fill (begin has deleted it) and in ack (set has)."""
+
+
+# -- what decides, and guards nothing
+
+NO_GUARD = {
+    ("look", "local whole = record[1] and record[2] and record[3] and record[4]"): "a reply's form",
+    (
+        "look",
+        "local policy = type(memory) == 'string' and memory:match('maxmemory_policy:([%w-]+)') or ''",
+    ): "a reply's form",
+    (
+        "look",
+        "return {record[1] or '', whole and record[2] or '', greeted, policy}",
+    ): "a reply's form",
+    ("open", "local current = redis.call('HGET', opening, 'e') or ''"): "a value's form",
+    ("set", "return {'SAME', tonumber(count), pending or ''}"): "a reply's form",
+    ("set", "count = count + (want == '1' and 1 or -1)"): "what a like is",
+    (
+        "set",
+        "if not waits or not dirty then",
+    ): "saves asking for the time; both sides are cut above",
+    ("begin", "if not known[2] then"): "header or pair: both sides are cut above",
+    ("fill", "if count == '' then"): "tombstone or header: both sides are cut above",
+    ("fill", "if not known[2] then"): "header or pair: both sides are cut above",
+    (
+        "due",
+        "if #items < limit then",
+    ): "a bound; what is not due is flushed early, which is harmless",
+    ("due", "local wait_ms = later[2] and later[2] - at or -1"): "how long to sleep",
+    (
+        "claim",
+        "if redis.call('HLEN', journal) <= left then return 1, redis.call('HGETALL', journal) end",
+    ): "a bound; that a part is not called whole is cut above",
+    ("claim", "while #found == 0 and left > 0 do"): "a bound",
+    ("claim", "if cursor == '0' then break end"): "a bound",
+}
+
+
+def branches() -> list[tuple[str, str]]:
+    """Every line of every script that decides something: (verb, line)."""
+    found = []
+    for field in fields(SCRIPTS):
+        text = resources.files("fencepost.likes").joinpath(f"{field.name}.lua").read_text("utf-8")
+        lines = [line.strip() for line in text.splitlines()]
+        decides = [line for line in lines if re.search(r"^(?!--).*\b(if|and|or)\b", line)]
+        found += [(field.name, line) for line in decides]
+    return found
+
+
+def cut_by(verb: str, cuts: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The lines of ``branches`` that cuts change."""
+    verbs = set(verb.split("+")) if verb else set()
+    scripts = without(verb, *cuts) if verb else SCRIPTS
+    left = {
+        (verb, line.strip()) for verb in verbs for line in getattr(scripts, verb).plain.splitlines()
+    }
+    return {(verb, line) for verb, line in branches() if verb in verbs and (verb, line) not in left}

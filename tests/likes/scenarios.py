@@ -15,7 +15,7 @@ from fencepost.testing import (
     restart_empty,
     tick,
 )
-from likes.explored import LikesWorld
+from likes.explored import LikesWorld, Objecting
 
 LIKE, UNLIKE = True, False
 
@@ -287,6 +287,22 @@ def committed_and_failed_over(**options: Any) -> Scenario:
     return w.scenario({"x": failover()}, s=w.sets((1, 2, UNLIKE)), c=w.commits(1, 2, LIKE))
 
 
+def committed_refused_and_failed_over(**options: Any) -> Scenario:
+    """Two wait for SQL, which refuses the row of one of them; a failover to an older copy."""
+    w = LikesWorld(**{"model": Objecting, **options})
+    return w.scenario({"x": failover()}, c=w.commits(1, 2, LIKE), d=w.commits(1, 3, LIKE))
+
+
+def committed_beside_a_refused_row(**options: Any) -> Scenario:
+    """The same without a failover: another flusher may meet the row first, and keys expire."""
+    w = LikesWorld(**{"model": Objecting, **options})
+    scenario = w.scenario(
+        {"x": expiry()}, c=w.commits(1, 2, LIKE), d=w.commits(1, 3, LIKE), f=w.flush()
+    )
+    scenario.final = w.forgot_what_was_refused
+    return scenario
+
+
 SCENARIOS: dict[str, Callable[..., Scenario]] = {
     one.__name__: one
     for one in (
@@ -324,5 +340,7 @@ SCENARIOS: dict[str, Callable[..., Scenario]] = {
         committed_and_emptied,
         committed_and_journal_lost,
         committed_and_failed_over,
+        committed_refused_and_failed_over,
+        committed_beside_a_refused_row,
     )
 }

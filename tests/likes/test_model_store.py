@@ -13,8 +13,9 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, 
 from sqlalchemy.pool import StaticPool
 
 from fencepost.likes import SqlLikes
-from fencepost.likes.store import Change, ItemBatch, Place
+from fencepost.likes.store import Change, Committed, ItemBatch, Place, Poisoned
 from fencepost.testing.model_likes import ModelLikes
+from likes.explored import Objecting
 
 metadata = MetaData()
 items_table = Table(
@@ -31,6 +32,8 @@ likes_table = Table(
 )
 PLACES = [Place("likes:l", number, 2) for number in (0, 1)]
 FIRST = {1: (1, 2), 2: ()}
+NOBODY_IS_3 = """CREATE TRIGGER IF NOT EXISTS nobody_is_3 BEFORE INSERT ON things_likes WHEN NEW.person = 3
+BEGIN SELECT RAISE(ABORT, 'no such user'); END"""
 
 
 @pytest.fixture
@@ -105,9 +108,15 @@ CALLS = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(calls=st.lists(st.tuples(st.sampled_from(PLACES), CALLS), max_size=12))
-def test_the_model_store_is_the_real_one(calls: list[tuple[Place, Any]], engine: Engine) -> None:
-    real, model = sql_store(engine), ModelLikes(FIRST)
+@pytest.mark.parametrize("store", [ModelLikes, Objecting])
+def test_the_model_store_is_the_real_one(
+    store: type[ModelLikes], calls: list[tuple[Place, Any]], engine: Engine
+) -> None:
+    real, model = sql_store(engine), store(FIRST)
     begin_again(engine, real)
+    if store is Objecting:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(NOBODY_IS_3)
     for place, (name, *arguments) in calls:
         if name == "snapshot":
             # A shard's row exists from its first use; both sides say epoch 0 before that.
@@ -120,9 +129,16 @@ def test_the_model_store_is_the_real_one(calls: list[tuple[Place, Any]], engine:
         counts = dict(map(tuple, connection.execute(select(items_table))))
     assert rows == {(item, user) for item, row in model.state.items for user in row.likers}
     assert counts == {item: row.count for item, row in model.state.items}
+    set_aside = {(one.item, one.user): _plain(one) for one in real.poison(PLACES[0], 100)}
+    assert set_aside == dict(model.state.aside)
 
 
 def _plain(answer: Any) -> Any:
     """Without what no contract orders."""
+    if isinstance(answer, Poisoned):
+        return replace(answer, at=0.0)
+    if isinstance(answer, Committed):
+        poison = sorted(map(_plain, answer.poison), key=lambda one: (one.item, one.user))
+        return replace(answer, poison=tuple(poison))
     likers = getattr(answer, "likers", None)
     return replace(answer, likers=tuple(sorted(likers))) if likers is not None else answer

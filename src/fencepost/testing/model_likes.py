@@ -38,6 +38,7 @@ class LikeTables(NamedTuple):
 
     items: tuple[tuple[Id, ItemRow], ...] = ()
     shards: tuple[tuple[str, ShardRow], ...] = ()
+    aside: tuple[tuple[tuple[Id, Id], Poisoned], ...] = ()
 
     def item(self, item: Id) -> ItemRow | None:
         """A row, or None."""
@@ -109,6 +110,7 @@ class ModelLikes:
         self._put_shard(place, ShardRow(shard.epoch, max(shard.fence, fence)))
         changed = skipped = 0
         orphans = []
+        poison: list[Poisoned] = []
         for batch in sorted(batches, key=lambda one: one.item):
             row = self.state.item(batch.item)
             if row is None:
@@ -118,16 +120,27 @@ class ModelLikes:
             skipped += len(batch.changes) - len(fresh)
             likers = set(row.likers)
             for one in fresh:
+                if reason := self.objects(batch.item, one):
+                    poison.append(Poisoned(batch.item, one.user, one.liked, one.version, reason))
+                    continue
                 (likers.add if one.liked else likers.discard)(one.user)
             changed += len(likers ^ row.likers)
             count = row.count + len(likers) - len(row.likers)
             self.put_item(batch.item, ItemRow(count, frozenset(likers), self.remembers(row, batch)))
-        return Committed("", changed, skipped, tuple(orphans))
+        if poison:
+            aside = {**dict(self.state.aside), **{(one.item, one.user): one for one in poison}}
+            self.state = self.state._replace(aside=_sorted(aside))
+        return Committed("", changed, skipped, tuple(orphans), tuple(poison))
 
     def poison(
-        self, place: Place, limit: int, only: tuple[Id, Id] | None = None
+        self, place: Place, limit: int, pair: tuple[Id, Id] | None = None
     ) -> Sequence[Poisoned]:
-        return ()  # there is nothing that it would refuse
+        found = [one for key, one in self.state.aside if pair in (None, key)]
+        return tuple(found[:limit])
+
+    def objects(self, item: Id, change: Change) -> str:
+        """Why it refuses a row by itself, as a constraint does; '' for every row: see ``poison``."""
+        return ""
 
     # -- the guards, one method each: a test takes one away to see it matter
 
