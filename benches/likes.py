@@ -1,7 +1,8 @@
-"""A like, end to end: the public ``likes.set`` against the common script on redis-py's pool.
+"""A like, end to end: the public ``likes.set`` against redis-py's pool.
 
-The common script keeps a set, a count and a list of events. It is what most like counters do, and
-it has none of the guards of ours: no epoch, no journal that SQL confirms, no state that is unknown.
+Twice: with our own script, so that only the clients differ, and with the common script, which keeps
+a set, a count and a list of events. It is what most like counters do, and it has none of the guards
+of ours: no epoch, no journal that SQL confirms, no state that is unknown.
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ from sqlalchemy import (
 
 from benches.runner import Case, Load, Looped, Row, Scale, duel, server
 from fencepost import AsyncClient
+from fencepost._core.keys import shard_number
 from fencepost.likes import AsyncLikes, LikeOptions, SqlLikes
+from fencepost.likes.options import milliseconds
+from fencepost.likes.scripts import SCRIPTS
 
 PEER: Final = "redis-py, common script"
-AIM: Final = 4.0  # times the likes/s at 64 coroutines
+SAME: Final = "redis-py, our script"
+AIM: Final = 4.0  # times the likes/s at 64 coroutines, the script being the same
 WIDTH: Final = 64
 USERS: Final = 100  # a coroutine: each likes, and is back to unlike after all the others
 ITEMS: Final = 1000
@@ -145,6 +150,54 @@ async def _common(path: str, spread: bool) -> AsyncIterator[Load]:
         yield Load(work, partial(client.delete, "events"))
 
 
+@contextlib.asynccontextmanager
+async def _our_script(path: str, store: SqlLikes, spread: bool) -> AsyncIterator[Load]:
+    """What ``likes.set`` sends, sent by redis-py."""
+    turns = Turns(spread)
+    async with (
+        AsyncClient.from_url(f"unix://{path}", namespace="peer") as client,
+        Redis(unix_socket_path=path) as redis,
+    ):
+        likes = client.likes("bench", store=store)
+        await warm(likes, ITEMS if spread else 1)
+        script = redis.register_script(SCRIPTS.set.plain)
+        shards, known = likes._shards, likes._known
+        delay_ms = milliseconds(likes.options.flush_delay)
+
+        async def work(worker: int, calls: int) -> None:
+            for item, user, liked in turns.take(worker, calls):
+                number = shard_number(str(item), len(shards))
+                keys, at = shards[number].keys, known[number]
+                assert at is not None
+                reply = await script(
+                    (
+                        keys.opening,
+                        keys.header(str(item)),
+                        keys.journal(str(item)),
+                        keys.due,
+                        keys.since,
+                    ),
+                    (at.epoch, at.server, item, f"u{user}", "1" if liked else "0", delay_ms),
+                )
+                assert reply[0] == b"DONE"
+
+        yield Load(work, partial(likes.drain, 60.0))
+
+
+def _same_sets(spread: bool, scale: Scale) -> list[Row]:
+    where = f"{ITEMS} items" if spread else "1 hot item"
+    with (
+        server() as path,
+        database(ITEMS if spread else 1) as mine,
+        database(ITEMS if spread else 1) as theirs,
+        Looped(partial(_ours, path, mine, spread, False), WIDTH) as ours,
+        Looped(partial(_our_script, path, theirs, spread), WIDTH) as peer,
+    ):
+        result = duel(ours, peer, scale)
+    what = f"like, {where}, {WIDTH} coroutines, the same script"
+    return [result.cpu(what, SAME), result.rate(what, SAME, AIM)]
+
+
 def _sets(spread: bool, flushed: bool, scale: Scale) -> list[Row]:
     where = f"{ITEMS} items" if spread else "1 hot item"
     what = f"like, {where}, {WIDTH} coroutines, flusher {'on' if flushed else 'off'}"
@@ -155,10 +208,23 @@ def _sets(spread: bool, flushed: bool, scale: Scale) -> list[Row]:
         Looped(partial(_common, path, spread), WIDTH) as peer,
     ):
         result = duel(ours, peer, scale)
-    return [result.cpu(what, PEER), result.rate(what, PEER, AIM)]
+    return [result.cpu(what, PEER), result.rate(what, PEER)]
 
 
 def cases() -> list[Case]:
+    return [
+        *(
+            Case(
+                f"likes set, {'spread' if spread else 'hot'}, the same script",
+                partial(_same_sets, spread),
+            )
+            for spread in (False, True)
+        ),
+        *_common_cases(),
+    ]
+
+
+def _common_cases() -> list[Case]:
     return [
         Case(
             f"likes set, {'spread' if spread else 'hot'}, flusher {'on' if flushed else 'off'}",
