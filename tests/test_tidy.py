@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fencepost
-from fencepost import cache, likes
+from fencepost import cache, likes, lock
 from fencepost._core.script import read_contract
 from support.require import require
 
@@ -35,6 +35,8 @@ PAIRS = [
     (likes.Likes, likes.AsyncLikes),
     (cache.Cache, cache.AsyncCache),
     (cache.Behind, cache.AsyncBehind),
+    (lock.Lock, lock.AsyncLock),
+    (lock.Lease, lock.AsyncLease),
 ]
 
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from fencepost._core.script import Call, Word
     from fencepost.cache import AsyncCache, Cache
     from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore
+    from fencepost.lock import AsyncLock, Lock
+    from fencepost.lock.hub import Hub
     from fencepost.server import EmbeddedServer
 
 T = TypeVar("T")
@@ -83,6 +85,7 @@ class _Base(ABC):
         self._embedded: EmbeddedServer | None = None
         self._starting = threading.Lock()
         self._closed = False
+        self._hub: Hub | None = None
         _clients.add(self)
 
     @classmethod
@@ -150,6 +153,32 @@ class _Base(ABC):
             if held is not None:
                 held.close()
             return Address(path=str(now_held.path))
+
+    def _lock_hub(self) -> Hub:
+        """What the locks of this client share; begun with the first of them."""
+        hub = self._hub
+        if hub is not None:
+            return hub
+        from fencepost.lock.hub import Hub
+
+        with self._starting:
+            if self._closed:
+                raise ClientClosed("the client is closed; nothing was sent")
+            if self._hub is None:
+                self._hub = Hub(self._locate, self._options, self.hook)
+            return self._hub
+
+    def _close_hub(self) -> None:
+        """While the server can still be told which locks are given back."""
+        with self._starting:
+            hub, self._hub = self._hub, None
+        if hub is not None:
+            hub.close()
+
+    def _forget_hub(self) -> None:
+        hub, self._hub = self._hub, None
+        if hub is not None:
+            hub.forget()
 
     def _close_embedded(self) -> None:
         with self._starting:
@@ -277,10 +306,44 @@ class AsyncClient(_Base):
         self._caches.add(cache)
         return cache
 
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: float = 10.0,
+        wait: float = 10.0,
+        max_hold: float = 3600.0,
+        fair: bool = False,
+        reentrant: bool = False,
+        owner: str | None = None,
+    ) -> AsyncLock:
+        """The lock ``name``; see ``fencepost.lock.AsyncLock``. No I/O until it is used.
+
+        Args:
+            name: Of the lock: the same name is the same lock, in every process.
+            ttl: Seconds that a lease lasts without a sign of life of its holder.
+            wait: Seconds that a caller waits; 0 tries once, ``math.inf`` waits for ever.
+            max_hold: Seconds after which a lease is prolonged no more.
+            fair: First come, first served.
+            reentrant: Whoever holds it through this object may enter it again.
+            owner: What the holder calls itself, for people; None is ``host:pid``.
+
+        Raises:
+            Refused: A value that can't work.
+        """
+        from fencepost.lock import AsyncLock, LockOptions
+
+        options = LockOptions(
+            ttl=ttl, wait=wait, max_hold=max_hold, fair=fair, reentrant=reentrant, owner=owner
+        )
+        return AsyncLock(self, name, options)
+
     async def aclose(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""
         for cache in list(self._caches):  # their loads end while leases can still be given back
             await cache._aclose()  # noqa: SLF001  # what it started, it ends
+        if self._hub is not None:
+            await asyncio.to_thread(self._close_hub)
         self._closed = True
         mine = self._servers.pop(asyncio.get_running_loop(), None)
         barriers = self._barriers.pop(asyncio.get_running_loop(), {})
@@ -307,6 +370,7 @@ class AsyncClient(_Base):
         await self.aclose()
 
     def _forget(self) -> None:
+        self._forget_hub()
         for server in self._servers.values():
             server.forget()
         for barriers in self._barriers.values():
@@ -363,8 +427,28 @@ class Client(_Base):
         codec = codec or Codec(Any if type is None else type)
         return Cache(self, name, codec=codec, options=CacheOptions(**options))
 
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: float = 10.0,
+        wait: float = 10.0,
+        max_hold: float = 3600.0,
+        fair: bool = False,
+        reentrant: bool = False,
+        owner: str | None = None,
+    ) -> Lock:
+        """The lock ``name``; see ``AsyncClient.lock``."""
+        from fencepost.lock import Lock, LockOptions
+
+        options = LockOptions(
+            ttl=ttl, wait=wait, max_hold=max_hold, fair=fair, reentrant=reentrant, owner=owner
+        )
+        return Lock(self, name, options)
+
     def close(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""
+        self._close_hub()
         self._closed = True
         for barrier in list(self._barriers.values()):
             barrier.close()
@@ -386,6 +470,7 @@ class Client(_Base):
         self.close()
 
     def _forget(self) -> None:
+        self._forget_hub()
         self._server.forget()
         for barrier in self._barriers.values():
             barrier.forget()

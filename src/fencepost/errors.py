@@ -7,7 +7,9 @@ FencepostError
 ├── OutcomeUnknown       sent, and the reply was lost: it may have been applied, once
 ├── Overloaded           refused at the door to protect what is behind it (retry_after)
 ├── WaitTimeout          a bounded wait ended (also a TimeoutError)
+│   └── LockTimeout      somebody else held the lock all the time (owner, fence, remaining)
 ├── LeaseLost            the lease ended before the work did
+├── FenceRefused         a resource has seen a newer holder (fence)
 ├── RefreshRejected      a late writer was refused (reason)
 ├── Superseded           the source has seen a newer writer's fence; nothing was written
 ├── UnknownItem          no such item at the source (also a LookupError)
@@ -67,8 +69,40 @@ class WaitTimeout(FencepostError, TimeoutError):
     """A bounded wait ended without the thing that was waited for."""
 
 
+class LockTimeout(WaitTimeout):
+    """Somebody else held the lock for all the time that the caller waited; nothing is held.
+
+    Args:
+        message: Who holds it.
+        owner: What that one calls itself; empty if the lock was kept free for who waits longer.
+        fence: Of that one's lease.
+        remaining: Seconds until that lease ends, if it is not renewed.
+    """
+
+    def __init__(
+        self, message: str, *, owner: str = "", fence: int = 0, remaining: float = 0.0
+    ) -> None:
+        super().__init__(message)
+        self.owner = owner
+        self.fence = fence
+        self.remaining = remaining
+
+
 class LeaseLost(FencepostError):
     """The lease ended before the work did; somebody else may hold it by now."""
+
+
+class FenceRefused(FencepostError):
+    """A resource has seen a newer holder than this one, and refused the act; nothing was changed.
+
+    Args:
+        message: What was refused.
+        fence: The one that stands there; acquire with ``floor=fence + 1`` if the server lost its data.
+    """
+
+    def __init__(self, message: str, *, fence: int = 0) -> None:
+        super().__init__(message)
+        self.fence = fence
 
 
 class RefreshRejected(FencepostError):

@@ -198,6 +198,30 @@ def cache_epoch(prefix: str) -> str:
     return f"{prefix}tags:}}"
 
 
+@dataclass(frozen=True, slots=True)
+class LockKeys:
+    """The keys of one lock; all share one hash tag, so one script may use all.
+
+    ``l`` holder · ``f`` fences · ``q`` who waits, in order · ``a`` until when each waiter may be
+    silent · ``x:attempt`` an attempt that has ended. ``channel`` is no key: waiters are called there.
+    """
+
+    lock: str
+    fences: str
+    queue: str
+    alive: str
+    channel: str
+
+    def ended(self, attempt: str) -> str:
+        return f"{self.lock[:-1]}x:{attempt}"
+
+
+def lock_keys(namespace: str, name: str) -> LockKeys:
+    """The keys of the lock ``name``."""
+    tag = f"{{{escape(namespace)}:lock:{shorten(name)}}}"
+    return LockKeys(f"{tag}:l", f"{tag}:f", f"{tag}:q", f"{tag}:a", f"{tag}:c")
+
+
 def shard_number(item: str, shards: int) -> int:
     """Which shard an item lives in: stable over processes and versions (CRC-32)."""
     return zlib.crc32(item.encode()) % shards

@@ -123,16 +123,18 @@ class SyncServer:
         self._give(connection, None)
         return None
 
-    def all(self, calls: Sequence[Call[T]]) -> list[T]:
+    def all(self, calls: Sequence[Call[T]], within: float | None = None) -> list[T]:
         """Send several calls in one write and read their replies.
 
         Every reply is awaited before the first error is raised; only what failed is tried again.
+        ``within`` is the seconds that this may take; None is the budget.
         """
         start = monotonic()
+        budget = self._budget if within is None else within
         outcomes: list[Any] = []
         while len(outcomes) < len(calls):
             try:
-                outcomes += self._some(calls, len(outcomes), start)
+                outcomes += self._some(calls, len(outcomes), start + budget)
             except FencepostError as error:  # no connection: nothing of the rest was sent
                 outcomes += [error] * (len(calls) - len(outcomes))
         results: list[T] = []
@@ -140,7 +142,7 @@ class SyncServer:
         for call, outcome in zip(calls, outcomes, strict=True):
             try:
                 if isinstance(outcome, FencepostError):
-                    results.append(self._carefully(call, outcome, start))
+                    results.append(self._carefully(call, outcome, start, budget))
                 else:
                     results.append(call.parse(outcome))
             except FencepostError as error:
@@ -149,9 +151,8 @@ class SyncServer:
             raise first
         return results
 
-    def _some(self, calls: Sequence[Call[T]], begin: int, start: float) -> list[Any]:
+    def _some(self, calls: Sequence[Call[T]], begin: int, deadline: float) -> list[Any]:
         """Send a slice of a batch; the replies, and an error for each that did not come."""
-        deadline = start + self._budget
         connection = self._take(deadline)
         try:
             info = connection.info
@@ -182,14 +183,20 @@ class SyncServer:
 
     # -- everything else
 
-    def _carefully(self, call: Call[T], error: FencepostError | None, start: float) -> T:
+    def _carefully(
+        self,
+        call: Call[T],
+        error: FencepostError | None,
+        start: float,
+        budget: float | None = None,
+    ) -> T:
         """Run a call through trouble, within the budget; ``verdict`` says what is tried again."""
         if not self._located:
             # Before the clock of the call starts: an embedded server may have to load its data.
             self._locate()
             self._located = True
             start = monotonic()
-        deadline = start + self._budget
+        deadline = start + (self._budget if budget is None else budget)
         trouble = Trouble()
         while True:
             if error is not None:

@@ -155,6 +155,37 @@ class Connection:
         self.used = monotonic()
         return replies[:count]
 
+    def tell(self, packed: bytes) -> None:
+        """Send what has no reply of its own (SUBSCRIBE).
+
+        Raises:
+            OSError: The connection ended.
+        """
+        self._limit(self._budget)
+        self._sock.sendall(packed)
+
+    def fileno(self) -> int:
+        """What to wait for before ``hear``."""
+        return self._sock.fileno()
+
+    def hear(self) -> list[Any]:
+        """What has come unasked, once there is something to read.
+
+        Raises:
+            OSError: The connection ended.
+        """
+        heard: list[Any] = []
+        while True:
+            got = self._sock.recv_into(self._buffer)
+            if not got:
+                raise ConnectionError("the server closed the connection")
+            self._reader.feed(self._buffer, 0, got)
+            while (reply := self._reader.gets()) is not resp.NOTHING:
+                heard.append(reply)
+            # TLS may hold what no look at the socket shows.
+            if not getattr(self._sock, "pending", int)():
+                return heard
+
     def alive(self, health: float) -> bool:
         """Whether it can be used: looked at after a pause, probed after a long one."""
         if self.lost:

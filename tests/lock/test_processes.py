@@ -1,0 +1,114 @@
+"""Real processes: one that is paused beyond its lease, one that forks, one that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost import Client
+from support.until import until_sync
+
+TESTS = Path(__file__).parent.parent
+
+
+class Holder:
+    """A process that holds the lock ``x``."""
+
+    def __init__(self, url: str, namespace: str, ttl: float) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "support.lock_holder", url, namespace, "x", str(ttl)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=TESTS,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS), *sys.path))},
+        )
+        word, fence = self.hear().split()
+        assert word == "held"
+        self.fence = int(fence)
+
+    def hear(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the holder ended"
+        return line.strip()
+
+    def say(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, word: str) -> str:
+        self.say(word)
+        return self.hear()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def client(server_url: str, namespace: str) -> Iterator[Client]:
+    with Client.from_url(server_url, namespace=namespace) as client:
+        yield client
+
+
+@pytest.fixture
+def hold(server_url: str, namespace: str) -> Iterator[Callable[..., Holder]]:
+    made: list[Holder] = []
+
+    def one(ttl: float) -> Holder:
+        made.append(Holder(server_url, namespace, ttl))
+        return made[-1]
+
+    yield one
+    for holder in made:
+        holder.close()
+
+
+def test_holder_paused_beyond_its_ttl_never_acts_again(
+    client: Client, hold: Callable[..., Holder]
+) -> None:
+    """Others acted about every millisecond after they went on, and never learned."""
+    holder = hold(1.0)
+    os.kill(holder.process.pid, signal.SIGSTOP)
+    with client.lock("x", wait=60) as lease:
+        assert lease.fence > holder.fence
+        for _ in range(20):
+            holder.say("act")
+        os.kill(holder.process.pid, signal.SIGCONT)
+        assert {holder.hear() for _ in range(20)} == {"lost"}
+        acts = client.command("LRANGE", f"{client.namespace}:acts", 0, -1)
+        assert acts == []
+        assert holder.ask("end") == "exit lost here"
+        assert not lease.lost
+
+
+def test_fork_leaves_the_block_and_the_parent_keeps_its_lock(
+    client: Client, hold: Callable[..., Holder]
+) -> None:
+    """Others' children released their parent's lock."""
+    holder = hold(60.0)
+    assert holder.ask("fork") == "exit lost fork"  # what the child says
+    assert holder.hear() == "parent 0"
+    found: Any = client.lock("x").locked_by()
+    assert found.fence == holder.fence
+    assert holder.ask("act") == "done"
+    assert holder.ask("end") == "exit well"
+    until_sync(lambda: client.lock("x").locked_by() is None)
+
+
+def test_holder_is_killed_and_the_next_one_waits_no_longer_than_its_ttl(
+    client: Client, hold: Callable[..., Holder]
+) -> None:
+    holder = hold(1.0)
+    holder.process.kill()
+    with client.lock("x", wait=60) as lease:
+        assert lease.fence > holder.fence
