@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,8 +18,7 @@ from fencepost.errors import ConfigMismatch, Superseded
 from fencepost.journal.protocol import Place
 from fencepost.sql.gate import AsyncSqlGate, SqlGate
 from support.behind_sql import OPTIONS, metadata, rows_of, save_in, save_rows
-
-TESTS = Path(__file__).parent.parent
+from support.process import Told
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -185,41 +181,14 @@ def test_a_lost_reply_of_commit_is_saved_once(engine: Engine, client: Client) ->
 # -- processes
 
 
-class Flusher:
-    """A flusher in a process, told when to go on."""
-
-    def __init__(self, *words: str) -> None:
-        path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "support.behind_worker", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-
-    def says(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def go(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
 @pytest.fixture
 def flusher(
     server_url: str, namespace: str, database: str, engine: Engine
-) -> Iterator[Callable[[], Flusher]]:
+) -> Iterator[Callable[[], Told]]:
     with ExitStack() as stack:
 
-        def make() -> Flusher:
-            one = Flusher(server_url, namespace, database)
+        def make() -> Told:
+            one = Told("behind_worker", server_url, namespace, database)
             stack.callback(one.close)
             return one
 
@@ -227,7 +196,7 @@ def flusher(
 
 
 def test_a_flusher_that_is_killed_loses_nothing(
-    flusher: Callable[[], Flusher], engine: Engine, client: Client
+    flusher: Callable[[], Told], engine: Engine, client: Client
 ) -> None:
     gate = SqlGate(engine)
     writes = client.cache("rows", **OPTIONS).behind(
@@ -244,7 +213,7 @@ def test_a_flusher_that_is_killed_loses_nothing(
 
 
 def test_a_flusher_that_was_stopped_is_refused_when_it_comes_back(
-    flusher: Callable[[], Flusher], engine: Engine, client: Client
+    flusher: Callable[[], Told], engine: Engine, client: Client
 ) -> None:
     gate = SqlGate(engine)
     products = client.cache("rows", **OPTIONS)

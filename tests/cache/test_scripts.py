@@ -64,7 +64,7 @@ class Key:
         return self.run(self.scripts.invalidate((*self.keys.all, self.keys.journal), words))
 
     def renew(self, token: str, lease_ms: Any = 5_000) -> Any:
-        return self.run(self.scripts.renew((self.keys.lease,), (token, lease_ms)))
+        return self.run(self.scripts.renew((self.keys.lease, self.keys.marks), (token, lease_ms)))
 
     def release(self, token: str) -> Any:
         return self.run(self.scripts.release((self.keys.lease,), (token,)))
@@ -187,7 +187,7 @@ def test_wrong_token_under_a_live_lease(key: Key) -> None:
 def test_a_token_that_begins_like_the_owners_is_another(key: Key) -> None:
     key.claim(CURRENT)
     for stranger in (CURRENT[:-1] + "x", CURRENT[:21]):
-        assert key.renew(stranger if len(stranger) == 22 else stranger + "y") == s.Lost()
+        assert key.renew(stranger if len(stranger) == 22 else stranger + "y") == s.Lost("successor")
     assert key.lease == CURRENT
 
 
@@ -272,6 +272,7 @@ def test_claim_waits_for_the_owner(key: Key) -> None:
     answer = key.claim(CURRENT)
     assert isinstance(answer, s.Wait)
     assert 0 < answer.left_ms <= 5_000
+    assert answer.owner == OLD
     assert key.lease == OLD
 
 
@@ -293,12 +294,14 @@ def test_a_claim_beside_a_writer_never_publishes(key: Key) -> None:
 
 
 def test_renew_never_makes_a_lease_anew(key: Key) -> None:
-    assert key.renew(CURRENT) == s.Lost()
+    assert key.renew(CURRENT) == s.Lost("expired")
     assert key.lease is None
     key.claim(CURRENT, lease_ms=1_000)
     assert key.renew(CURRENT, 9_000) == s.Renewed()
     assert key.command("PTTL", key.keys.lease) > 5_000
-    assert key.renew(OTHER) == s.Lost()
+    assert key.renew(OTHER) == s.Lost("successor")
+    key.invalidate()
+    assert key.renew(CURRENT) == s.Lost("invalidated")
 
 
 def test_release_gives_back_only_its_own(key: Key) -> None:

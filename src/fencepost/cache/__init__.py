@@ -15,6 +15,7 @@ from fencepost.cache.entry import Entry, Loaded, Missing, NotModified
 from fencepost.cache.explain import Explained
 from fencepost.cache.options import BehindOptions, CacheOptions
 from fencepost.cache.saving import AsyncBehind, Behind, SetAside, Waiting
+from fencepost.cache.under_way import UnderWay, this_load
 from fencepost.cache.write import Written
 
 __all__ = [
@@ -38,10 +39,12 @@ __all__ = [
     "Refresh",
     "SaveReport",
     "SetAside",
+    "UnderWay",
     "Unsaveable",
     "Unsaved",
     "Waiting",
     "WriteSetAside",
     "WritesSaved",
     "Written",
+    "this_load",
 ]

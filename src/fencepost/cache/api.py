@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import MsgspecError
@@ -18,9 +22,10 @@ from fencepost.cache.explain import Explained
 from fencepost.cache.flight import AsyncFlights, AsyncGate, SyncFlights, SyncGate
 from fencepost.cache.loading import UNREACHABLE
 from fencepost.cache.options import BehindOptions, CacheOptions
-from fencepost.cache.reads import Box, Reads
+from fencepost.cache.reads import Reads
 from fencepost.cache.region import Load
 from fencepost.cache.saving import AsyncBehind, Behind
+from fencepost.cache.under_way import UnderWay
 from fencepost.cache.write import Written
 from fencepost.errors import Overloaded, ServerError, WaitTimeout
 
@@ -48,32 +53,48 @@ class AsyncCache(Reads[T]):
             name,
             codec,
             options,
-            AsyncGate(options.max_loads, options.max_queue),
+            gate := AsyncGate(options.max_loads, options.max_queue, options.load_limit),
             AsyncFlights,
         )
-        self._client = client
+        self._client, self._gate = client, gate
+        self._threads: ThreadPoolExecutor | None = None
 
-    def _limited(self, load: Load, box: Box) -> Load:
+    def _limited(self, load: Load, under_way: UnderWay) -> Load:
         limit = self.options.load_limit
 
         async def limited(*shown: Any) -> Any:
-            try:
+            loop = asyncio.get_running_loop()
+            with under_way.running(limit):
                 try:
                     async with asyncio.timeout(limit) as scope:
+                        under_way.stop = partial(_end, scope, loop)
                         if inspect.iscoroutinefunction(load):
                             return await load(*shown)
-                        answer = await asyncio.to_thread(load, *shown)
+                        answer = await self._in_thread(load, shown)
                         return await answer if inspect.isawaitable(answer) else answer
                 except TimeoutError as error:
                     if not scope.expired():
                         raise
+                    under_way.check_lease()
                     raise WaitTimeout(f"the load took longer than {limit:g} s") from error
-            except BaseException as error:
-                box.error = error
-                raise
 
         limited.__name__ = getattr(load, "__name__", "load")
         return limited
+
+    async def _in_thread(self, load: Load, shown: tuple[Any, ...]) -> Any:
+        """Call a plain loader. If nobody waits for it any more it goes on, and keeps its place at the
+        gate until it returns: the source is at work for it."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.options.max_loads, f"fencepost-{self.name}")
+        loop, gate = asyncio.get_running_loop(), self._gate
+        running = self._threads.submit(contextvars.copy_context().run, load, *shown)
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if running.running():
+                gate.keep()
+                running.add_done_callback(lambda _: _give_back(loop, gate))
+            raise
 
     async def get(
         self,
@@ -326,6 +347,18 @@ class AsyncCache(Reads[T]):
     async def _aclose(self) -> None:
         if isinstance(self._flights, AsyncFlights):
             await self._flights.aclose()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _end(scope: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> None:
+    with contextlib.suppress(RuntimeError):  # it ends already
+        scope.reschedule(loop.time())
+
+
+def _give_back(loop: asyncio.AbstractEventLoop, gate: AsyncGate) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits at its gate
+        loop.call_soon_threadsafe(gate.leave)
 
 
 class Cache(Reads[T]):
@@ -345,13 +378,18 @@ class Cache(Reads[T]):
         )
         self._client = client
 
-    def _limited(self, load: Load, box: Box) -> Load:
+    def _limited(self, load: Load, under_way: UnderWay) -> Load:
+        limit = self.options.load_limit
+
         def limited(*shown: Any) -> Any:
-            try:
-                return load(*shown)
-            except BaseException as error:
-                box.error = error
-                raise
+            with under_way.running(limit):
+                value = load(*shown)
+                if under_way.over:
+                    raise WaitTimeout(
+                        f"the load took longer than {limit:g} s; a thread can't be stopped, so it "
+                        "went on to its end, and what it brought was dropped"
+                    )
+                return value
 
         limited.__name__ = getattr(load, "__name__", "load")
         return limited

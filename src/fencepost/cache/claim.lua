@@ -6,7 +6,7 @@
 -- resend: harmless, a repeated request holds its lease already
 -- ->     WON
 -- ->     VALUE entry            it is another one than was seen: judge again
--- ->     WAIT left_ms           somebody else is loading
+-- ->     WAIT left_ms owner     somebody else is loading
 local entry, lease, intents, journal = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, seen, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 
@@ -21,7 +21,7 @@ end
 -- The source does not have it yet: a load would bring back what came before.
 local unsaved = redis.call('HGET', journal, 'entry')
 if unsaved then return {'VALUE', unsaved} end
-if owner then return {'WAIT', redis.call('PTTL', lease)} end
+if owner then return {'WAIT', redis.call('PTTL', lease), owner:sub(1, 22)} end
 -- Taken while somebody writes, it never publishes: the load may read what is there before the save,
 -- and end when the writer has died and its announcement has run out.
 local tainted = redis.call('EXISTS', intents) == 1 and token .. '!' or token

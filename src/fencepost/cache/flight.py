@@ -39,15 +39,15 @@ def _full(limit: int, queue: int) -> Overloaded:
 class AsyncGate:
     """At most so many loads at once on a loop, and so many that wait, in order."""
 
-    def __init__(self, limit: int, queue: int) -> None:
-        self._limit, self._most = limit, queue
+    def __init__(self, limit: int, queue: int, within: float) -> None:
+        self._limit, self._most, self._within = limit, queue, within
         self._loops: WeakKeyDictionary[Any, _Places] = WeakKeyDictionary()
 
     async def enter(self) -> None:
         """Wait for a place.
 
         Raises:
-            Overloaded: Too many wait already.
+            Overloaded: Too many wait already, or it took too long.
         """
         loop = asyncio.get_running_loop()
         places = self._loops.get(loop)
@@ -60,30 +60,43 @@ class AsyncGate:
             raise _full(self._limit, self._most)
         turn: asyncio.Future[None] = loop.create_future()
         places.queue.append(turn)
+        late = loop.call_later(self._within, turn.cancel)
         try:
             await turn
-        except BaseException:
+        except BaseException as error:
             if turn.done() and not turn.cancelled():
                 places.leave()  # given a place and cancelled at the same time: the next one's
             else:
                 places.queue.remove(turn)
+            task = asyncio.current_task()
+            if turn.cancelled() and task is not None and not task.cancelling():
+                raise _full(self._limit, len(places.queue)) from error  # it was ``late``
             raise
+        finally:
+            late.cancel()
 
     def leave(self) -> None:
         """Give the place to the next."""
         self._loops[asyncio.get_running_loop()].leave()
 
+    def keep(self) -> None:
+        """The next ``leave`` gives no place back: a thread that can't be stopped has it yet."""
+        self._loops[asyncio.get_running_loop()].kept += 1
+
 
 class _Places:
     """The places of one loop."""
 
-    __slots__ = ("__weakref__", "queue", "taken")
+    __slots__ = ("__weakref__", "kept", "queue", "taken")
 
     def __init__(self) -> None:
-        self.taken = 0
+        self.taken = self.kept = 0
         self.queue: deque[asyncio.Future[None]] = deque()
 
     def leave(self) -> None:
+        if self.kept:
+            self.kept -= 1
+            return
         while self.queue:
             turn = self.queue.popleft()
             if not turn.done():
@@ -240,14 +253,20 @@ class AsyncFlights:
 class _Shared:
     """A load that a thread runs for others."""
 
-    __slots__ = ("abandoned", "callers", "ended", "error", "result")
+    __slots__ = ("abandoned", "callers", "ended", "error", "held", "result")
 
     def __init__(self) -> None:
+        self.held = Held()
         self.callers = 0  # those that wait, its own thread not counted
         self.ended = threading.Event()
         self.result: Any = None
         self.error: Exception | None = None
         self.abandoned = False
+
+    @property
+    def over(self) -> bool:
+        """Whether its load takes longer than it may: it is left to itself."""
+        return self.held.load is not None and self.held.load.over
 
 
 class SyncFlights:
@@ -271,6 +290,8 @@ class SyncFlights:
         while True:
             with self._lock:
                 flight = self._by_key.get(key)
+                if flight is not None and flight.over:
+                    flight = None
                 if flight is None:
                     mine = self._by_key[key] = _Shared()
                 else:
@@ -285,7 +306,7 @@ class SyncFlights:
                 return flight.result
 
     async def _fly(self, key: str, flight: _Shared, work: Work) -> Any:
-        held = Held()
+        held = flight.held
         try:
             flight.result = await work(held)
         except Exception as error:
@@ -306,7 +327,8 @@ class SyncFlights:
     def start(self, key: str, work: Work) -> None:
         """See ``AsyncFlights.start``."""
         with self._lock:
-            if key in self._by_key:
+            known = self._by_key.get(key)
+            if known is not None and not known.over:
                 return
             flight = self._by_key[key] = _Shared()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from fencepost._core import commands
 from fencepost._core.observe import Refresh
 from fencepost._core.port import Port
 from fencepost.cache.entry import (
     NO_REVISION,
+    TOKEN_CHARS,
     Entry,
     Header,
     Missing,
@@ -20,6 +22,7 @@ from fencepost.cache.judge import Candidate, candidate, life
 from fencepost.cache.region import Ask, Load, Region, remember_ms
 from fencepost.cache.scripts import Lost, Older, Published
 from fencepost.cache.tags import stamps_of, with_tags_of_load
+from fencepost.cache.under_way import Stopped, UnderWay
 from fencepost.errors import FencepostError, OutcomeUnknown, Refused, Unavailable
 
 UNREACHABLE: Final = (Unavailable, OutcomeUnknown)
@@ -27,11 +30,15 @@ UNREACHABLE: Final = (Unavailable, OutcomeUnknown)
 
 @dataclass(slots=True)
 class Held:
-    """The leases that a refresh may hold: whoever stops it in the middle gives them back."""
+    """The leases that a refresh may hold: whoever stops it in the middle gives them back.
+
+    ``load`` is what its loader knows of itself; a lost lease stops it.
+    """
 
     token: str = ""
     lease: str = ""
     many: tuple[tuple[str, str], ...] = ()
+    load: UnderWay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ async def _read(
         said = candidate(await io.call(load, *shown))
     except Missing:
         said = Candidate(None)
+    except Stopped:
+        raise
     except Exception as error:
         region.told.refreshed(
             Refresh(
@@ -86,8 +95,22 @@ async def load_only(
     ask: Ask,
     seen: Stored[Any] | None,
     reason: str,
+    owner: str = "",
 ) -> Entry[Any]:
-    """Load without a lease: an answer for this caller, which nobody else gets."""
+    """Load without a lease: an answer for this caller, and for who joined it in this process.
+
+    Args:
+        io: The port.
+        region: The cache.
+        key: Its key.
+        load: The loader.
+        ask: How the caller asks.
+        seen: What was there.
+        reason: Why without.
+        owner: Whose lease stood before the load began. If that still stands afterwards, or its entry
+            does, then nothing was invalidated meanwhile, and the answer is as good for those who
+            came while it was loaded.
+    """
     read = await _read(io, region, key, load, ask, seen, "")
     said = read.said
     region.told.refreshed(
@@ -101,7 +124,18 @@ async def load_only(
         )
     )
     status = "loaded_unpublished" if reason == "unreachable" else "loaded"
-    return own(key, read, seen, reason, status)
+    entry = own(key, read, seen, reason, status)
+    if not owner:
+        return entry
+    sent, keys = io.now(), region.keys(key)
+    try:
+        stands = await io.all(
+            [commands.get_text(keys.lease), commands.read("GETRANGE", keys.entry, 2, 23)]
+        )
+    except FencepostError:
+        return entry
+    lease, token = stands[0] or "", stands[1].decode(errors="replace")
+    return replace(entry, as_of=sent) if owner in (lease[:TOKEN_CHARS], token) else entry
 
 
 def own(key: str, read: Read, seen: Stored[Any] | None, reason: str, status: Any) -> Entry[Any]:
@@ -131,7 +165,7 @@ async def load_and_publish(
 ) -> Entry[Any]:
     """The owner's part. The lease is gone when this returns or raises."""
     keys, token = region.keys(key), held.token
-    renewal = io.spawn(renew(io, region, ((keys.lease, token),))) if region.renews else None
+    renewal = io.spawn(renew(io, region, ((key, token),), held.load)) if region.renews else None
     try:
         try:
             tags = dict.fromkeys((*ask.tags, *(seen.header.stamps if seen is not None else ())))
@@ -143,6 +177,9 @@ async def load_and_publish(
                 read = await _read(io, region, key, load, ask, seen, token)
                 checked = await with_tags_of_load(io, region, read.said, tuple(ask.tags), stamps)
             packed = pack(io, region, key, token, read, ask, seen, checked or {})
+        except Stopped as stopped:
+            held.token = ""
+            return stopped_as(io, region, key, stopped.reason, token)
         except Exception:
             await release(io, region, keys.lease, held)
             raise
@@ -153,6 +190,15 @@ async def load_and_publish(
         await release(io, region, keys.lease, held)
         return told(region, key, read, seen, "rejected", "invalidated", token)
     return await _publish(io, region, key, read, seen, held, packed)
+
+
+def stopped_as(io: Port, region: Region, key: str, reason: str, token: str) -> Entry[Any]:
+    """The answer of a load that was stopped: none."""
+    now_ms = io.server_ms()
+    region.told.refreshed(
+        Refresh(region.name, key, now_ms / 1000, 0.0, "rejected", reason, owner=token)
+    )
+    return Entry(key, None, "loaded", published=False, reason=reason)
 
 
 async def _publish(
@@ -239,19 +285,40 @@ async def release(io: Port, region: Region, lease: str, held: Held) -> None:
         region.told.counts["release_failed"] += 1  # it ends by itself
 
 
-async def renew(io: Port, region: Region, leases: tuple[tuple[str, str], ...]) -> None:
-    """Prolong leases while their load runs, until its hard limit. A lost one is left alone."""
+async def renew(
+    io: Port, region: Region, leases: tuple[tuple[str, str], ...], load: UnderWay | None
+) -> None:
+    """Prolong leases while their load runs, until its hard limit. A lost one is left alone; when all
+    are lost, the load is for nothing, and is stopped if it can be.
+
+    Args:
+        io: The port.
+        region: The cache.
+        leases: Keys, each with its token.
+        load: What is stopped.
+    """
     options = region.options
-    until, lease_ms = io.now() + options.load_limit, int(options.lease * 1000)
-    while leases and io.now() < until:
+    # A load may wait for its admission as long as it may run.
+    until, lease_ms = io.now() + 2 * options.load_limit, int(options.lease * 1000)
+    while io.now() < until and not (load is not None and load.over):
         await io.sleep(options.lease / 3)
-        calls = [region.scripts.renew((lease,), (token, lease_ms)) for lease, token in leases]
+        calls = [
+            region.scripts.renew(
+                (region.keys(key).lease, region.keys(key).marks), (token, lease_ms)
+            )
+            for key, token in leases
+        ]
         try:
             answers = await io.all(calls)
         except FencepostError:
             continue  # perhaps the next one arrives in time
+        lost = [answer.reason for answer in answers if isinstance(answer, Lost)]
         kept = zip(leases, answers, strict=True)
         leases = tuple(one for one, answer in kept if not isinstance(answer, Lost))
+        if not leases:
+            if load is not None:
+                load.lose(lost[0])
+            return
 
 
 # -- what is published

@@ -10,7 +10,16 @@ from fencepost._core.observe import Refresh
 from fencepost._core.port import Port
 from fencepost.cache.entry import Entry, Missing, Status
 from fencepost.cache.judge import EARLY, FRESH, Candidate, candidate
-from fencepost.cache.loading import Held, Read, own, pack, published_as, renew, told
+from fencepost.cache.loading import (
+    Held,
+    Read,
+    own,
+    pack,
+    published_as,
+    renew,
+    stopped_as,
+    told,
+)
 from fencepost.cache.protocol import (
     NOTHING,
     WAITING,
@@ -25,6 +34,7 @@ from fencepost.cache.protocol import (
 from fencepost.cache.region import Ask, Load, Region, new_token, remember_ms
 from fencepost.cache.scripts import Older, Published, Value, Wait
 from fencepost.cache.tags import stamps_of
+from fencepost.cache.under_way import Stopped
 from fencepost.errors import FencepostError, Refused, ServerError, WaitTimeout
 
 Seen = dict[str, Look]
@@ -85,7 +95,10 @@ async def refresh_many(
         mine = await _claim_many(io, region, pending, ask, results, status, held)
         if mine:
             loads += 1
-            done = await _load_many(io, region, mine, load_many, ask)
+            if held.load is not None:
+                held.load.stoppable = options.on_rejected != "reread" or loads < options.rounds
+                held.load.lost = ""
+            done = await _load_many(io, region, mine, load_many, ask, held)
             held.many = ()
             for key, entry in done.items():
                 again = not entry.published and entry.reason not in ("unreachable", "writing")
@@ -147,11 +160,12 @@ async def _claim_many(
 
 
 async def _load_many(
-    io: Port, region: Region, mine: dict[str, str], load_many: Load, ask: Ask
+    io: Port, region: Region, mine: dict[str, str], load_many: Load, ask: Ask, held: Held
 ) -> dict[str, Entry[Any]]:
     """The owner's part for all of them; no lease is left when this returns or raises."""
     leases = tuple((region.keys(key).lease, token) for key, token in mine.items())
-    renewal = io.spawn(renew(io, region, leases)) if region.renews else None
+    work = renew(io, region, tuple(mine.items()), held.load) if region.renews else None
+    renewal = io.spawn(work) if work is not None else None
     try:
         try:
             stamps = await stamps_of(io, region, ask.tags)
@@ -159,6 +173,11 @@ async def _load_many(
             packed = {
                 key: pack(io, region, key, mine[key], read, ask, None, _carried(key, read, stamps))
                 for key, read in reads.items()
+            }
+        except Stopped as stopped:
+            return {
+                key: stopped_as(io, region, key, stopped.reason, token)
+                for key, token in mine.items()
             }
         except Exception:
             await release_many(io, region, leases)
@@ -211,6 +230,8 @@ async def _read_many(
     region.told.counts["loads"] += 1
     try:
         answer = await io.call(load_many, names)
+    except Stopped:
+        raise
     except Exception as error:
         ended = io.server_ms() / 1000
         for key in names:

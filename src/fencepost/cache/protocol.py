@@ -208,14 +208,19 @@ async def refresh(
             if ask.background:
                 return None
             if options.coalesce != "fleet":
-                return await load_only(io, region, key, load, ask, seen, "unpublished")
+                owner = answer.owner
+                return await load_only(io, region, key, load, ask, seen, "unpublished", owner)
             left = deadline - io.now()
             if left <= 0:
-                return await _waited_enough(io, region, key, load, ask, found)
+                return await _waited_enough(io, region, key, load, ask, found, answer.owner)
             await io.sleep(min(WAITING.delay(waits, io.chance()), left))
             waits += 1
             continue
         loads += 1
+        if held.load is not None:
+            # What is refused in the last round is its own caller's answer all the same.
+            held.load.stoppable = options.on_rejected != "reread" or loads < options.rounds
+            held.load.lost = ""
         done = await load_and_publish(io, region, key, load, ask, seen, held)
         if done.published or done.reason == "unreachable":
             return done
@@ -253,12 +258,12 @@ def servable(io: Port, found: Look, ask: Ask) -> Entry[Any] | None:
 
 
 async def _waited_enough(
-    io: Port, region: Region, key: str, load: Load, ask: Ask, found: Look
+    io: Port, region: Region, key: str, load: Load, ask: Ask, found: Look, owner: str
 ) -> Entry[Any]:
     options = region.options
     region.told.counts["wait_timeouts"] += 1
     if options.on_timeout == "load":
-        return await load_only(io, region, key, load, ask, found.stored, "unpublished")
+        return await load_only(io, region, key, load, ask, found.stored, "unpublished", owner)
     stale = servable(io, found, ask) if options.on_timeout == "stale" else None
     if stale is not None:
         return stale

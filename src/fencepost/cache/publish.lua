@@ -1,7 +1,7 @@
 -- publish: write what was loaded, if its lease still stands and nothing newer does; free the lease.
 -- KEYS   entry {ns:cache:name:key}:v, lease {ns:cache:name:key}:l, marks {ns:cache:name:key}:m
 -- ARGV   token, revision, entry, ttl_ms, remember_ms
--- needs: whole, newest
+-- needs: whole, newest, why_lost
 -- resend: harmless, a repeated request finds its own token in the entry
 -- ->     PUBLISHED
 -- ->     REJECTED reason    invalidated, expired (alone), successor, or writing
@@ -19,9 +19,7 @@ if writing or older or owner ~= token then
   if owner and owner:sub(1, #token) == token then redis.call('DEL', lease) end
   if writing then return {'REJECTED', 'writing'} end
   if older then return {'OLDER', known} end
-  local stopped = redis.call('HGET', marks, 'stopped') or ''
-  if stopped:find(token, 1, true) then return {'REJECTED', 'invalidated'} end
-  return {'REJECTED', owner and 'successor' or 'expired'}
+  return {'REJECTED', why_lost(token, owner, marks)}
 end
 redis.call('SET', entry, value, 'PX', ttl_ms)
 redis.call('DEL', lease)

@@ -21,6 +21,7 @@ from fencepost.cache.loading import UNREACHABLE, Held
 from fencepost.cache.options import CacheOptions, seconds
 from fencepost.cache.protocol import NOTHING, Look
 from fencepost.cache.region import PLAIN, Ask, Gate, Load, Region, Told
+from fencepost.cache.under_way import UnderWay
 from fencepost.cache.write import Written
 from fencepost.errors import Overloaded, Refused, ServerError, Unavailable, WaitTimeout
 
@@ -32,15 +33,6 @@ DOWN: Final = (*UNREACHABLE, Overloaded, ServerError)
 """The server does not do what it should: it is away, full, out of memory, misconfigured."""
 _FAILED_KEYS: Final = 1024
 _KNOWN: Final = 8192
-
-
-class Box:
-    """Tells errors of the loader from those of the server."""
-
-    __slots__ = ("error",)
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
 
 
 class Reads(ABC, Generic[T]):
@@ -93,7 +85,7 @@ class Reads(ABC, Generic[T]):
             await many.release_many(self._io, self._region, held.many)
 
     @abstractmethod
-    def _limited(self, load: Load, box: Box) -> Load:
+    def _limited(self, load: Load, under_way: UnderWay) -> Load:
         """The loader, with its hard limit where that can be had."""
 
     # -- one entry
@@ -220,8 +212,8 @@ class Reads(ABC, Generic[T]):
         held: Held,
     ) -> Entry[T] | None:
         """Refresh, or load without the server where it can't be reached."""
-        box = Box()
-        limited = self._limited(load, box)
+        under_way = held.load = UnderWay()
+        limited = self._limited(load, under_way)
         try:
             if down is None:
                 try:
@@ -229,7 +221,7 @@ class Reads(ABC, Generic[T]):
                         self._io, self._region, key, limited, ask, found, held
                     )
                 except DOWN as error:
-                    if error is box.error or isinstance(error, Crowded):
+                    if error is under_way.error or isinstance(error, Crowded):
                         raise
                     self._note_failure(error)
                     if ask.background:
@@ -245,7 +237,7 @@ class Reads(ABC, Generic[T]):
                 self._io, self._region, key, limited, ask, found.stored, "unreachable"
             )
         except Exception as error:
-            if error is box.error:
+            if error is under_way.error:
                 self._remember_failure(key, error)
             raise
 
@@ -257,7 +249,7 @@ class Reads(ABC, Generic[T]):
                 f"{key!r} was being loaded by this process for {self.options.wait:g} s; "
                 "raise wait, or choose on_timeout='load'"
             )
-        limited = self._limited(load, Box())
+        limited = self._limited(load, UnderWay())
         return await loading.load_only(
             self._io, self._region, key, limited, ask, None, "unpublished"
         )
@@ -289,8 +281,8 @@ class Reads(ABC, Generic[T]):
             _must_be_key(name)
         if not names:
             return {}
-        io, region, box = self._io, self._region, Box()
-        limited = self._limited(load_many, box)
+        io, region, under_way = self._io, self._region, UnderWay()
+        limited = self._limited(load_many, under_way)
         if not self._breaker.admits(io.now()):
             return await self._many_without(names, limited, None)
         found: dict[str, Entry[Any]] = {}
@@ -313,12 +305,13 @@ class Reads(ABC, Generic[T]):
             if pending:
 
                 def work(held: Held) -> Any:
+                    held.load = under_way
                     return many.refresh_many(io, region, pending, limited, ask, held)
 
                 # A flight of its own: if its caller is cancelled, its leases are given back.
                 found.update(await self._flights.share(f"many {io.token()}", work, None))
         except DOWN as error:
-            if error is box.error or isinstance(error, Crowded):
+            if error is under_way.error or isinstance(error, Crowded):
                 raise
             self._note_failure(error)
             missing = [name for name in names if name not in found]
@@ -335,10 +328,11 @@ class Reads(ABC, Generic[T]):
         return many.values(entries, names)
 
     def _refresh_old(self, old: many.Seen, load_many: Load, ask: Ask) -> None:
-        quiet = Ask(ask.tags, ask.ttl, background=True)
-        limited = self._limited(load_many, Box())
+        quiet, under_way = Ask(ask.tags, ask.ttl, background=True), UnderWay()
+        limited = self._limited(load_many, under_way)
 
         def work(held: Held) -> Any:
+            held.load = under_way
             return many.refresh_many(self._io, self._region, old, limited, quiet, held)
 
         self._flights.start(f"many {self._io.token()}", work)

@@ -24,9 +24,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Somebody else is loading, for ``left_ms`` without a sign of life."""
+    """Somebody else (``owner``, a token) is loading, for ``left_ms`` without a sign of life."""
 
     left_ms: int
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,9 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The lease is not ours any more."""
+    """The lease is not ours any more; ``renew`` says why."""
+
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
