@@ -445,6 +445,31 @@ def test_no_tracked_file_names_a_machine_or_a_registry() -> None:
     assert faults == {}
 
 
+# -- pages name tests that there are ---------------------------------------------------------------
+
+NAMED = re.compile(r"\btest_[a-z0-9_]+\b(?!\.py|_?…)")
+
+
+def missing_tests(page: str, tests: str) -> list[str]:
+    """Tests that a page names, and that there are not."""
+    there = set(re.findall(r"def (test_\w+)", tests))
+    files = {path.stem for path in TESTS} | {"test_tidy"}
+    return sorted(set(NAMED.findall(page)) - there - files)
+
+
+def test_pages_name_tests_that_there_are() -> None:
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in TESTS)
+    assert missing_tests("`test_that_is_not_there` and `test_r1_…`", tests) == [
+        "test_that_is_not_there"
+    ]
+    folders = (ROOT / "docs", ROOT / "tests")
+    pages = [
+        page for folder in folders for page in folder.rglob("*.md") if page.name != "testing.md"
+    ]
+    found = {named(page): missing_tests(page.read_text(encoding="utf-8"), tests) for page in pages}
+    assert {page: names for page, names in found.items() if names} == {}
+
+
 def test_rules_were_shown_the_files_they_are_for() -> None:
     assert PROTOCOLS
     assert LUA

@@ -162,21 +162,23 @@ class AsyncFlights:
         self._by_key: dict[tuple[Any, str], _Flight] = {}
         self._tasks: set[asyncio.Task[Any]] = set()  # detached ones too
 
-    async def share(self, key: str, work: Work, within: float | None) -> Any:
+    async def share(self, key: str, work: Work | None, within: float | None) -> Any:
         """The result of the flight of ``key``, begun if there is none.
 
         Args:
             key: Of the entry.
-            work: Begins a load.
+            work: Begins a load; None begins none.
             within: Seconds that a caller waits for a flight that another one began.
 
         Returns:
-            What the flight returned; ``LATE`` if it took too long.
+            What the flight returned; ``LATE`` if it took too long, or there is none.
         """
         place = (asyncio.get_running_loop(), key)
         flight = self._by_key.get(place)
         mine = flight is None
         if flight is None:
+            if work is None:
+                return LATE
             flight = self._start(place, work, kept=False)
         task = flight.task
         flight.callers += 1
@@ -285,19 +287,19 @@ class SyncFlights:
         self._lock = threading.Lock()
         self._by_key: dict[str, _Shared] = {}
 
-    async def share(self, key: str, work: Work, within: float | None) -> Any:
+    async def share(self, key: str, work: Work | None, within: float | None) -> Any:
         """See ``AsyncFlights.share``."""
         while True:
             with self._lock:
                 flight = self._by_key.get(key)
                 if flight is not None and flight.over:
                     flight = None
-                if flight is None:
-                    mine = self._by_key[key] = _Shared()
-                else:
+                if flight is not None:
                     flight.callers += 1
+                elif work is not None:
+                    mine = self._by_key[key] = _Shared()
             if flight is None:
-                return await self._fly(key, mine, work)
+                return LATE if work is None else await self._fly(key, mine, work)
             if not flight.ended.wait(within):
                 return LATE
             if flight.error is not None:

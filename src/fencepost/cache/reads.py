@@ -176,19 +176,17 @@ class Reads(ABC, Generic[T]):
             self._told.counts["early"] += 1
             return stored.shown("hit", io.now())
         if options.soft_limit:
-            entry = await self._soon(key, load, ask, found)
+            entry = await self._soon(key)
             if entry is not None:
                 return entry
         self._told.counts["stale"] += 1
         return stored.shown("stale", io.now())
 
-    async def _soon(self, key: str, load: Load, ask: Ask, found: Look) -> Entry[T] | None:
-        if self._recently_failed(key, 1.0) is not None:
-            return None
+    async def _soon(self, key: str) -> Entry[T] | None:
+        """What the refresh that was just begun brings within ``soft_limit``. If that is left to another
+        process, nobody waits for it: a stale value is at hand."""
         try:
-            entry = await self._flights.share(
-                key, self._work(key, load, ask, found, None), self.options.soft_limit
-            )
+            entry = await self._flights.share(key, None, self.options.soft_limit)
         except Exception:
             return None  # told as an event; the stale value is at hand
         return None if entry is LATE else entry
