@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from typing import Any, Self
+from pathlib import Path
+from typing import Any
 
 from benches import peers
-from benches.runner import Case, Load, Looped, Row, Scale, Spent, Threaded, duel, say, server
+from benches.runner import (
+    Case,
+    Load,
+    Looped,
+    Row,
+    Scale,
+    Spent,
+    Threaded,
+    compare,
+    duel,
+    say,
+    server,
+)
 from fencepost import AsyncClient, Client
+from fencepost.testing.lab.peers import adapters
 
 SIZE = 60
 VALUE = {"id": 42, "name": "x" * SIZE, "price": 3}
 MANY_AIM, ONE_AIM = 10.0, 2.5  # times the hits per second, at 64 and more callers and at one
+CROWD = 10_000
+KEYS = 1_000
+THREADED = ("dogpile.cache", "django-redis")
+NO_MANY = ("fastapi-cache2",)
 OPTIONS: dict[str, Any] = {"ttl": 3600.0}
 
 
 class _Peer(peers.Piped):
-    """A peer's cache in its own venv."""
+    """A cache in a process of its own: a peer's in its own venv, or ours (``fencepost``)."""
 
     def __init__(self, group: str, path: str, op: str, width: int) -> None:
-        super().__init__(group, path, op, SIZE, width)
-        self._words[1] = str(peers.HERE / "cache_worker.py")
-
-    def verdict(self) -> str:
-        """What the cache holds after a race."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("1\n")
-        return (self._process.stdout.readline().split() or ["?"])[0]
+        ours = group == "fencepost"
+        python = sys.executable if ours else str(peers.python_of(group))
+        used = str(peers.HERE / "ours.py") if ours else str(Path(adapters.__file__))
+        worker = str(peers.HERE / "cache_worker.py")
+        self._words = [python, worker, used, group, path, op, str(SIZE), str(width)]
 
 
 async def _load() -> Any:
@@ -66,7 +78,7 @@ def _thread_hits(path: str, width: int) -> Iterator[Threaded]:
 
 
 def _hit(group: str, width: int, scale: Scale) -> list[Row]:
-    threads = group == "dogpile.cache"
+    threads = group in THREADED
     many = f"{width} {'thread' if threads else 'coroutine'}{'s' if width > 1 else ''}"
     aim = MANY_AIM if width >= 64 else ONE_AIM
     with server() as path, _Peer(group, path, "hit", width) as peer:
@@ -80,151 +92,60 @@ def _hit(group: str, width: int, scale: Scale) -> list[Row]:
     return [result.rate(what, group, aim), result.cpu(what, group)]
 
 
-class _Misses:
-    """So many callers ask at once for what is not there; the load takes 50 ms."""
-
-    def __init__(self, path: str, width: int) -> None:
-        self._path, self._width = path, width
-        self._runner = asyncio.Runner()
-
-    def __enter__(self) -> Self:
-        self._client = AsyncClient.from_url(f"unix://{self._path}")
-        self._cache = self._client.cache("products", **OPTIONS)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._runner.run(self._client.aclose())
-        self._runner.close()
-
-    def round(self, calls: int) -> Spent:
-        return self._runner.run(self._spend())
-
-    async def _spend(self) -> Spent:
-        loads = 0
-
-        async def load() -> Any:
-            nonlocal loads
-            loads += 1
-            await asyncio.sleep(0.05)
-            return VALUE
-
-        await self._cache.invalidate("m")
-        wall, cpu = time.perf_counter(), time.process_time()
-        await asyncio.gather(*(self._cache.get("m", load) for _ in range(self._width)))
-        return Spent(loads, time.perf_counter() - wall, time.process_time() - cpu)
+def _loads(what: str, group: str, ours: list[float], theirs: list[float]) -> Row:
+    return Row(f"{what}: loads", "loads", max(ours), group, max(theirs), max(theirs) / max(ours))
 
 
 def _miss(group: str, width: int, scale: Scale) -> list[Row]:
+    """So many callers ask at once for what is not there; the load takes 50 ms."""
     with (
         server() as path,
-        _Misses(path, width) as ours,
+        _Peer("fencepost", path, "miss", width) as ours,
         _Peer(group, path, "miss", width) as peer,
     ):
-        mine = [ours.round(1) for _ in range(scale.rounds)]
-        theirs = [peer.round(1) for _ in range(scale.rounds)]
+        ours.round(1), peer.round(1)
+        turns = [(ours.round(1), peer.round(1)) for _ in range(scale.rounds)]
+    mine, theirs = ([one[side] for one in turns] for side in (0, 1))
     what = f"cache miss, {width:,} callers at once, a load of 50 ms"
     return [
-        Row(
-            f"{what}: loads",
-            "loads",
-            max(s.calls for s in mine),
-            group,
-            max(s.calls for s in theirs),
-        ),
-        _slowest(what, mine, group, theirs),
+        _loads(what, group, [one.calls for one in mine], [one.calls for one in theirs]),
+        compare(f"{what}: all answered", "s", _walls(mine), group, _walls(theirs)),
     ]
 
 
-def _slowest(what: str, mine: list[Spent], group: str, theirs: list[Spent]) -> Row:
-    ours, peer = (
-        sorted(s.wall for s in mine)[len(mine) // 2],
-        sorted(s.wall for s in theirs)[len(theirs) // 2],
-    )
-    return Row(f"{what}: all answered", "s", ours, group, peer, peer / ours)
+def _walls(spent: list[Spent]) -> list[float]:
+    return [one.wall for one in spent]
 
 
-def _stampede(scale: Scale) -> list[Row]:
-    """10,000 callers in one process: loads, the slowest, and what it takes of memory."""
-    with server() as path, _Misses(path, 10_000) as ours:
-        ours.round(1)
-        before = _resident()
-        spent = ours.round(1)
-        grown = max(_resident() - before, 0.0)
-    what = "cache stampede, 10,000 callers"
-    return [
-        Row(f"{what}: loads", "loads", spent.calls),
-        Row(f"{what}: all answered", "s", spent.wall),
-        Row(f"{what}: memory above the first time", "MB", grown),
-    ]
-
-
-def _resident() -> float:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1024 if sys.platform != "darwin" else 1024 * 1024)
-
-
-def _many(scale: Scale) -> list[Row]:
-    """get_many of 1,000 keys that are there, and of 1,000 that are not."""
-
-    async def measure(path: str) -> tuple[float, float]:
-        async with AsyncClient.from_url(f"unix://{path}") as client:
-            products = client.cache("products", **OPTIONS)
-            keys = [str(n) for n in range(1_000)]
-            hits, misses = [], []
-            for _ in range(scale.rounds):
-                await products.invalidate(*keys)
-                start = time.perf_counter()
-                await products.get_many(keys, lambda missing: dict.fromkeys(missing, VALUE))
-                misses.append(time.perf_counter() - start)
-                start = time.perf_counter()
-                await products.get_many(keys, lambda missing: dict.fromkeys(missing, VALUE))
-                hits.append(time.perf_counter() - start)
-        return sorted(hits)[len(hits) // 2], sorted(misses)[len(misses) // 2]
-
+def _stampede(group: str, scale: Scale) -> list[Row]:
+    """10,000 callers in one process: loads, the 99th percentile of their waits, memory."""
+    figures: list[list[float]] = []
     with server() as path:
-        hits, misses = asyncio.run(measure(path))
+        for name in ("fencepost", group):
+            with _Peer(name, path, "stampede", 0) as one:
+                before = [float(word) for word in one.ask(100)]
+                after = [float(word) for word in one.ask(CROWD)]
+            figures.append([after[0], after[3], after[4] - before[4]])
+    ours, theirs = figures
+    what = f"cache stampede, {CROWD:,} callers, a load of 50 ms"
     return [
-        Row("cache get_many, 1,000 keys that are there", "ms", hits * 1e3),
-        Row("cache get_many, 1,000 keys that are not: one load", "ms", misses * 1e3),
+        _loads(what, group, ours[:1], theirs[:1]),
+        compare(f"{what}: p99", "s", ours[1:2], group, theirs[1:2]),
+        compare(f"{what}: memory", "MB", ours[2:], group, theirs[2:]),
     ]
 
 
-def _writes(scale: Scale) -> list[Row]:
-    """What a write costs beside its save, which takes no time here."""
-
-    async def save(value: Any = None) -> None:
-        return None
-
-    def load(strategy: str) -> Callable[[str], Any]:
-        @contextlib.asynccontextmanager
-        async def opened(path: str) -> AsyncIterator[Load]:
-            async with AsyncClient.from_url(f"unix://{path}") as client:
-                products = client.cache("products", **OPTIONS)
-
-                async def work(worker: int, calls: int) -> None:
-                    for _ in range(calls):
-                        if strategy == "through":
-                            await products.write_through(str(worker), VALUE, save)
-                        elif strategy == "around":
-                            await products.write_around(str(worker), save)
-                        else:
-                            await save()
-                            await products.invalidate(str(worker))
-
-                yield Load(work)
-
-        return opened
-
-    rows = []
-    for strategy in ("through", "around"):
-        with (
-            server() as path,
-            Looped(partial(load(strategy), path), 64) as ours,
-            Looped(partial(load("invalidate"), path), 64) as plain,
-        ):
-            result = duel(ours, plain, scale)
-        rows.append(result.cpu(f"cache write_{strategy}, 64 writers", "save, then invalidate"))
-    return rows
+def _many(group: str, scale: Scale) -> list[Row]:
+    """One read of 1,000 keys that are there."""
+    with (
+        server() as path,
+        _Peer("fencepost", path, "many", KEYS) as ours,
+        _Peer(group, path, "many", KEYS) as peer,
+    ):
+        ours.round(1), peer.round(1)
+        turns = [(ours.round(1), peer.round(1)) for _ in range(scale.rounds * 5)]
+    mine, theirs = ([one[side].wall * 1e3 for one in turns] for side in (0, 1))
+    return [compare(f"cache get_many, {KEYS:,} keys that are there", "ms", mine, group, theirs)]
 
 
 def _races(scale: Scale) -> list[Row]:
@@ -238,7 +159,7 @@ def _races(scale: Scale) -> list[Row]:
         for group in peers.groups("cache"):
             try:
                 with server() as path, _Peer(group, path, op, 1) as peer:
-                    theirs = peer.verdict()
+                    theirs = peer.ask(1)[0]
             except peers.NotHere as error:
                 say(f"  left out: {error}")
                 continue
@@ -282,17 +203,15 @@ async def _our_race(op: str) -> str:
 
 
 def cases() -> list[Case]:
-    found = [
-        Case("cache stampede", _stampede),
-        Case("cache get_many", _many),
-        Case("cache writes", _writes),
-    ]
+    found = []
     for group in peers.groups("cache"):
         found += [
-            Case(f"cache hit {group} {width}", partial(_hit, group, width)) for width in (1, 64)
+            Case(f"cache hit {group} {width}", partial(_hit, group, width))
+            for width in (1, 64, 512)
         ]
-        if group != "dogpile.cache":
-            found.append(Case(f"cache hit {group} 512", partial(_hit, group, 512), full=True))
         found.append(Case(f"cache miss {group}", partial(_miss, group, 100)))
+        found.append(Case(f"cache stampede {group}", partial(_stampede, group)))
+        if group not in NO_MANY:
+            found.append(Case(f"cache get_many {group}", partial(_many, group)))
     found.append(Case("cache races", _races))
     return found

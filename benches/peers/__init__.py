@@ -90,7 +90,8 @@ class Piped:
 
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()  # it ends with its input
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()  # it ends with its input
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -99,11 +100,22 @@ class Piped:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
-    def round(self, calls: int) -> Spent:
+    def ask(self, number: int) -> list[str]:
+        """What it says to a number.
+
+        Raises:
+            NotHere: It has ended.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{calls}\n")
-        words = self._process.stdout.readline().split()
-        if len(words) != 3:
-            raise NotHere(f"{self._words[2]} ended: see above")
+        words: list[str] = []
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(f"{number}\n")
+            words = self._process.stdout.readline().split()
+        if not words:
+            raise NotHere(f"{Path(self._words[0]).parents[1].name} ended: see above")
+        return words
+
+    def round(self, calls: int) -> Spent:
+        words = self.ask(calls)
         return Spent(int(words[0]), float(words[1]), float(words[2]))

@@ -1,10 +1,10 @@
 """Runs in a peer's venv: ``cache_worker.py ADAPTERS GROUP SOCKET OP SIZE WIDTH``; see ``worker.py``.
 
-``hit`` reads one cached value, ``many`` a thousand. ``miss`` forgets it and lets WIDTH callers ask at
-once; what is printed then is the number of loads, seconds and CPU, and for ``stampede`` also the 99th
-percentile and the memory. ``paused`` and ``invalidated`` play the two races of a refresh and print
-``old`` or ``new``: what the cache holds in the end. ADAPTERS is the file that says how each library is
-used; the lab plays its stories with the same ones.
+``hit`` reads one cached value, ``many`` WIDTH of them at once. ``miss`` forgets it and lets WIDTH
+callers ask at once; what is printed is the number of loads, seconds and CPU. ``stampede`` lets as many
+ask as it is told, and prints also the 99th percentile of their waits and the memory. ``paused`` and
+``invalidated`` play the two races of a refresh and print ``old`` or ``new``: what the cache holds in
+the end. ADAPTERS is the file that says how each library is used; the lab plays with the same ones.
 """
 
 from __future__ import annotations
@@ -136,8 +136,10 @@ async def main(adapters: str, group: str, path: str, op: str, size: int, width: 
             print(*await hits(peers[0], width, int(line)), flush=True)
         elif op == "many":
             print(*await many(peers[0], width), flush=True)
+        elif op == "miss":
+            print(*(await misses(peers[0], width))[:3], flush=True)
         else:
-            print(*await misses(peers[0], width), resident(), flush=True)
+            print(*await misses(peers[0], int(line)), resident(), flush=True)
 
 
 if __name__ == "__main__":

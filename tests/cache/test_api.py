@@ -456,6 +456,43 @@ async def test_many_are_loaded_in_one_call(make: Make, kind: str) -> None:
 
 
 @every_face
+async def test_many_that_are_known_here_are_served_only_while_they_are_the_same(
+    make: Make, kind: str
+) -> None:
+    """What a process knows of entries spares it the work, never the read."""
+    face, other = make(), make()
+    asked: list[list[str]] = []
+
+    def load(keys: list[str]) -> dict[str, Any]:
+        asked.append(keys)
+        return dict.fromkeys(keys, "loaded")
+
+    keys = ["same", "set", "gone", "none", "odd", "torn"]
+    for key in keys:
+        await other.set(key, "first")
+    for _ in range(3):
+        assert await face.get_many(keys, load) == dict.fromkeys(keys, "first")
+    await other.set("set", "second")
+    await other.set("none", None)
+    await other.invalidate("gone")
+    await face.command("DEL", face.key("odd").entry)
+    await face.command("RPUSH", face.key("odd").entry, "x")
+    torn = await face.command("GET", face.key("torn").entry)
+    await face.command("SET", face.key("torn").entry, torn[:-3] + b"\xc1\xc1\xc1")
+    for _ in range(2):
+        answer = await face.get_many(keys, load)
+        assert answer == {
+            "same": "first",
+            "set": "second",
+            "gone": "loaded",
+            "odd": "loaded",
+            "torn": "loaded",
+        }
+        assert list(answer) == [key for key in keys if key != "none"]
+        assert [sorted(each) for each in asked] == [["gone", "odd", "torn"]]
+
+
+@every_face
 async def test_many_with_tags_and_stale_ones(make: Make, kind: str) -> None:
     face = make(stale=600)
     loads: list[list[str]] = []

@@ -410,7 +410,7 @@ class Cache(Reads[T]):
             server = self._client._server  # noqa: SLF001
             asked = clock()
             try:
-                raw = server.run(known.call)
+                raw = server.run(known.call) if known.big else server.run_shared(known.call)
                 if raw is not None:
                     head, end, until_ms = known.seen
                     if raw.startswith(head) and server.server_ms() < until_ms:

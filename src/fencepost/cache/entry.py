@@ -30,6 +30,7 @@ UNSAVED: Final = 9_999_999_999_999
 """The ``fresh_until`` of a value that the source does not have yet: nothing else is as right as it."""
 NO_REVISION: Final = "-" * 19
 MAX_REVISION: Final = 10**19 - 1
+BIG: Final = 64 * 1024
 HEAD_BYTES: Final = 100
 """So many first bytes tell one unreadable value from another."""
 
@@ -214,10 +215,11 @@ class Known(Generic[T]):
         call: Its GET.
     """
 
-    __slots__ = ("call", "seen")
+    __slots__ = ("big", "call", "seen")
 
     def __init__(self, call: Any) -> None:
         self.call = call
+        self.big = False  # its reply would hold up others on a connection that they share
         # The head, its length, and until when (of the server's clock) the entry is fresh and not
         # even early; replaced as one, since threads read it.
         self.seen: tuple[bytes, int, float] = _UNSEEN
@@ -231,6 +233,7 @@ class Known(Generic[T]):
             early: So many times the cost of a load before its end somebody may refresh it.
         """
         header = stored.header
+        self.big = len(stored.raw) > BIG
         if header.stamps or header.negative or header.format != codec.plain:
             self.seen = _UNSEEN
             return

@@ -40,10 +40,21 @@ from fencepost.errors import FencepostError, Refused, ServerError, WaitTimeout
 Seen = dict[str, Look]
 
 
-async def look_many(io: Port, region: Region, keys: Sequence[str], ask: Ask) -> dict[str, Look]:
-    """Read and judge many: one write, and one more if entries have tags."""
+async def look_many(
+    io: Port,
+    region: Region,
+    keys: Sequence[str],
+    ask: Ask,
+    read: Mapping[str, bytes | None] | None = None,
+) -> dict[str, Look]:
+    """Read and judge many: one write (none if they were ``read`` already), and one more if entries
+    have tags."""
     try:
-        raws = await io.all([commands.get(region.entry(key)) for key in keys])
+        raws: Sequence[bytes | None]
+        if read is not None:
+            raws = [read[key] for key in keys]
+        else:
+            raws = await io.all([commands.get(region.entry(key)) for key in keys])
     except ServerError as error:
         if error.code != "WRONGTYPE":
             raise

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from msgspec import MsgspecError
 
 from fencepost._core import commands, keys
 from fencepost._core.codec import Codec
@@ -283,9 +286,12 @@ class Reads(ABC, Generic[T]):
         limited = self._limited(load_many, under_way)
         if not self._breaker.admits(io.now()):
             return await self._many_without(names, limited, None)
+        seen: dict[str, Any] = {}
         found: dict[str, Entry[Any]] = {}
         try:
-            looks = await many.look_many(io, region, names, ask)
+            raws = await self._glance(names, seen) if ask is PLAIN else None
+            left = [name for name in names if name not in seen] if seen else names
+            looks = await many.look_many(io, region, left, ask, raws) if left else {}
             self._note_answer()
             old: many.Seen = {}
             pending: many.Seen = {}
@@ -296,7 +302,11 @@ class Reads(ABC, Generic[T]):
                 found[name] = look.stored.shown("stale" if look.state is STALE else "hit")
                 if look.state is not FRESH:
                     old[name] = look
-            self._hits += len(found) - len(old)
+                elif ask is PLAIN:
+                    (self._known.get(name) or self._know(name)).learn(
+                        look.stored, region.codec, self._early
+                    )
+            self._hits += len(seen) + len(found) - len(old)
             self._told.counts["misses"] += len(pending)
             if old:
                 self._refresh_old(old, load_many, ask)
@@ -312,10 +322,33 @@ class Reads(ABC, Generic[T]):
             if error is under_way.error or isinstance(error, Crowded):
                 raise
             self._note_failure(error)
-            missing = [name for name in names if name not in found]
+            missing = [name for name in names if name not in found and name not in seen]
             rest = await self._many_without(missing, limited, error)
-            return many.values(found, names) | rest
-        return many.values(found, names)
+            return seen | many.values(found, names) | rest
+        if not seen:
+            return many.values(found, names)
+        both = seen | many.values(found, names)
+        return {name: both[name] for name in names if name in both}
+
+    async def _glance(
+        self, names: Sequence[str], seen: dict[str, Any]
+    ) -> dict[str, bytes | None] | None:
+        """Read many as ``get`` reads one: what is still the entry that this process knows goes into
+        ``seen`` at once; all that was read is returned, None if it has to be read with more care."""
+        known = [self._known.get(name) or self._know(name) for name in names]
+        try:
+            raws = await self._io.all([one.call for one in known])
+        except ServerError as error:
+            if error.code != "WRONGTYPE":
+                raise
+            return None
+        now_ms = self._io.server_ms()
+        for name, one, raw in zip(names, known, raws, strict=True):
+            head, end, until_ms = one.seen
+            if raw is not None and raw.startswith(head) and now_ms < until_ms:
+                with contextlib.suppress(ValueError, MsgspecError):
+                    seen[name] = self._decode(raw[end:])
+        return dict(zip(names, raws, strict=True))
 
     async def _many_without(
         self, names: Sequence[str], load_many: Load, error: Exception | None

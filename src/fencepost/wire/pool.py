@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections import deque
+from copy import copy
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,6 +23,7 @@ from fencepost._core.observe import Connected, Disconnected, Hook
 from fencepost.errors import FencepostError, OutcomeUnknown, Overloaded, Unavailable
 from fencepost.wire import resp
 from fencepost.wire.hello import read_time
+from fencepost.wire.shared import Carrier
 from fencepost.wire.sock import Connection, open_connection
 from fencepost.wire.verdict import RECONNECT, Trouble, closed, lost, no_connection
 
@@ -76,6 +78,7 @@ class SyncServer:
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._queue: deque[_Turn] = deque()  # threads that wait for a socket, in order
+        self._carrier = Carrier(self._carry)
         self._all: set[Connection] = set()  # idle or in use
         self._places = 0  # taken: connections, and those being opened
         self._failures = 0
@@ -110,6 +113,40 @@ class SyncServer:
         if self._queue or self._closed:
             self._serve()
         return call.parse(reply)
+
+    def run_shared(self, call: Call[T]) -> T:
+        """Like ``run``, for a small read: threads that ask at the same time share one exchange."""
+        carrier = self._carrier
+        if carrier.begin():  # nobody else is asking
+            try:
+                return self.run(call)
+            finally:
+                carrier.end()
+        start = monotonic()
+        outcome = carrier.run(call, start + self._budget, self._budget)
+        if isinstance(outcome, FencepostError):
+            return self._carefully(call, outcome, start)
+        return call.parse(outcome)
+
+    def _carry(self, calls: Sequence[Call[Any]], deadline: float) -> list[Any]:
+        """One exchange for several threads: an outcome for each."""
+        try:
+            connection = self._at_once() or self._take(deadline)
+        except FencepostError as error:
+            return [copy(error) for _ in calls]  # one each: threads raise them
+        refused: FencepostError | None = None
+        try:
+            info = connection.info
+            packed = [pack(call.words(info.identity, info.flagged)) for call in calls]
+            left = deadline - monotonic()
+            if left < self._budget * 0.9:  # who waited long has less than a connection's own limit
+                connection.limit(max(left, 0.001))
+            outcomes = connection.ask_all(packed, deadline)
+            outcomes += [lost(connection.lost) for _ in range(len(packed) - len(outcomes))]
+            refused = next((one for one in outcomes if isinstance(one, resp.NotPrimary)), None)
+        finally:
+            self._give(connection, refused)
+        return outcomes
 
     def _at_once(self) -> Connection | None:
         if self._queue or self._closed:
