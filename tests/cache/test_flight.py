@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from fencepost.cache import Missing, this_load
+from fencepost.cache import Missing, protocol, this_load
 from fencepost.cache.flight import AsyncGate, SyncGate
 from fencepost.errors import Overloaded, Unavailable, WaitTimeout
+from support.cache import altered
 from support.cachefaces import CacheFace, Loader, joined
 from support.faces import every_face
 from support.loops import ASYNCIO
@@ -253,7 +254,7 @@ def test_ten_thousand_callers_in_two_processes(
 
 @every_face
 async def test_a_waiter_does_not_poll_busily(make: Make, kind: str) -> None:
-    """Commands are counted: a waiter asks a few times, ever later, until its wait is over."""
+    """Commands are counted: a waiter asks a few times, then listens, until its wait is over."""
     owner, loader = make(), Loader(kind, held=True)
     owning = task(owner.get("k", loader.load))
     await loader.wait_began()
@@ -262,9 +263,89 @@ async def test_a_waiter_does_not_poll_busily(make: Make, kind: str) -> None:
     with pytest.raises(WaitTimeout, match="somebody else"):
         await waiter.get("k", loader.load)
     asked = await calls_of_scripts(owner) - before
-    assert 3 <= asked <= 20
+    assert 3 <= asked <= 8  # two short looks, one after it listens, one a second, the last
     loader.go.set()
     assert await owning == "v"
+    assert loader.calls == 1
+
+
+@pytest.fixture
+def deaf_without_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiter that hears nothing would wait for an hour."""
+    monkeypatch.setattr(protocol, "RECHECK", 3600.0)
+
+
+async def listening(face: CacheFace, key: str) -> None:
+    """Return when somebody listens to the lease of a key, on a connection of its own."""
+    channel = face.key(key).lease
+    while (await face.command("PUBSUB", "NUMSUB", channel))[1] != 1:
+        pass
+
+
+@pytest.mark.usefixtures("deaf_without_hints")
+@every_face
+@pytest.mark.parametrize("how", ["publish", "fail", "invalidate", "set", "write"])
+async def test_a_waiter_hears_of_the_end_of_a_lease(make: Make, kind: str, how: str) -> None:
+    patient = {"lease": 600, "load_limit": 600, "remember": 600, "wait": 600}
+    owner, waiter = make(**patient), make(**patient)
+    value = KeyError("k") if how == "fail" else "theirs"
+    loader, mine = Loader(kind, value, held=True), Loader(kind, "mine")
+    owning = task(owner.entry("k", loader.load))
+    await loader.wait_began()
+    waiting = task(waiter.entry("k", mine.load))
+    await listening(owner, "k")
+    asked = await calls_of_scripts(owner)
+    if how in ("publish", "fail"):
+        loader.go.set()
+    elif how == "invalidate":
+        await make(**patient).invalidate("k")
+    elif how == "set":
+        await make(**patient).set("k", "set")
+    else:
+        await make(**patient).write_through("k", "set", Loader(kind).load)
+    entry = await waiting
+    values = {"publish": {"theirs"}, "set": {"set"}, "write": {"set", "mine"}}  # it may load beside
+    assert entry.value in values.get(how, {"mine"})
+    assert await calls_of_scripts(owner) - asked <= 6
+    loader.go.set()
+    await asyncio.gather(owning, return_exceptions=True)
+    assert how == "write" or mine.calls == (how in ("fail", "invalidate"))
+    while (await owner.command("PUBSUB", "NUMSUB", owner.key("k").lease))[1]:
+        pass  # nobody listens any more
+
+
+@pytest.mark.usefixtures("deaf_without_hints")
+@every_face
+async def test_many_hear_of_the_end_of_a_lease(make: Make, kind: str) -> None:
+    patient = {"lease": 600, "load_limit": 600, "remember": 600, "wait": 600}
+    owner, waiter = make(**patient), make(**patient)
+    loader, many = Loader(kind, "theirs", held=True), Loader(kind, {"m": "mine"})
+    owning = task(owner.get("k", loader.load))
+    await loader.wait_began()
+    waiting = task(waiter.get_many(["k", "m"], many.load))
+    await listening(owner, "k")
+    loader.go.set()
+    assert await waiting == {"k": "theirs", "m": "mine"}
+    assert await owning == "theirs"
+
+
+@every_face
+async def test_a_hint_that_is_lost_costs_a_look(
+    make: Make, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody says anything: a waiter looks by itself."""
+    monkeypatch.setattr(protocol, "RECHECK", 0.01)
+    owner, waiter = make(wait=60), make(wait=60)
+    dumb = "redis.pcall('PUBLISH', lease, '*')"
+    scripts = altered("publish", dumb, "local _ = lease")
+    object.__setattr__(owner.cache._region, "scripts", scripts)
+    loader = Loader(kind, held=True)
+    owning = task(owner.get("k", loader.load))
+    await loader.wait_began()
+    waiting = task(waiter.get("k", loader.load))
+    await listening(owner, "k")
+    loader.go.set()
+    assert await asyncio.gather(owning, waiting) == ["v", "v"]
     assert loader.calls == 1
 
 

@@ -12,4 +12,5 @@ local function stop(lease, marks, intents, revision, remember_ms)
   if redis.call('EXISTS', marks) == 1 then redis.call('PEXPIRE', marks, remember_ms) end
   for _, writer in ipairs(redis.call('HKEYS', intents)) do redis.call('HSET', intents, writer, 'shared') end
   redis.call('DEL', lease)
+  if owner then wake(lease) end
 end

@@ -28,6 +28,7 @@ from fencepost.cache.saving import AsyncBehind, Behind
 from fencepost.cache.under_way import UnderWay
 from fencepost.cache.write import Written
 from fencepost.errors import Overloaded, ServerError, WaitTimeout
+from fencepost.wire.bells import AsyncBell, SyncBell
 
 if TYPE_CHECKING:
     from fencepost.cache.behind import Batch
@@ -55,6 +56,7 @@ class AsyncCache(Reads[T]):
             options,
             gate := AsyncGate(options.max_loads, options.max_queue, options.load_limit),
             AsyncFlights,
+            lambda channel, word: AsyncBell(client._lock_hub().listener, channel, word),  # noqa: SLF001
         )
         self._client, self._gate = client, gate
         self._threads: ThreadPoolExecutor | None = None
@@ -375,6 +377,7 @@ class Cache(Reads[T]):
             options,
             SyncGate(options.max_loads, options.max_queue, options.load_limit),
             lambda give_back: SyncFlights(give_back, port.spawn),
+            lambda channel, word: SyncBell(client._lock_hub().listener, channel, word),  # noqa: SLF001
         )
         self._client = client
 

@@ -219,6 +219,7 @@ class AsyncFlights:
                 self._spawn(place[0], self._give_back(held))
             raise
         finally:
+            held.hush()
             self._forget(place, flight)
 
     def _spawn(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
@@ -320,6 +321,7 @@ class SyncFlights:
                 self._spawn(self._give_back(held))
             raise
         finally:
+            held.hush()
             with self._lock:
                 if self._by_key.get(key) is flight:
                     del self._by_key[key]

@@ -2,7 +2,7 @@
 -- KEYS   entry {ns:cache:name:key}:v, lease {ns:cache:name:key}:l, marks {ns:cache:name:key}:m,
 --        intents {ns:cache:name:key}:w, journal {ns:cache:name:key}:j
 -- ARGV   revision, remember_ms, soft, stale_token
--- needs: newest, stop
+-- needs: newest, wake, stop
 -- flags: allow-oom
 -- resend: harmless, it is forgotten already
 -- ->     INVALIDATED

@@ -19,7 +19,7 @@ from fencepost.cache.entry import (
     revision_text,
 )
 from fencepost.cache.judge import Candidate, candidate, life
-from fencepost.cache.region import Ask, Load, Region, remember_ms
+from fencepost.cache.region import Ask, Bell, Load, Region, remember_ms
 from fencepost.cache.scripts import Lost, Older, Published
 from fencepost.cache.tags import stamps_of, with_tags_of_load
 from fencepost.cache.under_way import Stopped, UnderWay
@@ -32,13 +32,21 @@ UNREACHABLE: Final = (Unavailable, OutcomeUnknown)
 class Held:
     """The leases that a refresh may hold: whoever stops it in the middle gives them back.
 
-    ``load`` is what its loader knows of itself; a lost lease stops it.
+    ``load`` is what its loader knows of itself; a lost lease stops it. ``bell`` hears on ``channel``.
     """
 
     token: str = ""
     lease: str = ""
     many: tuple[tuple[str, str], ...] = ()
     load: UnderWay | None = None
+    bell: Bell | None = None
+    channel: str = ""
+
+    def hush(self) -> None:
+        """Hear no more; called when the refresh has ended, however that was."""
+        bell, self.bell = self.bell, None
+        if bell is not None:
+            bell.close()
 
 
 @dataclass(frozen=True, slots=True)

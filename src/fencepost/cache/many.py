@@ -22,10 +22,10 @@ from fencepost.cache.loading import (
 )
 from fencepost.cache.protocol import (
     NOTHING,
-    WAITING,
     Look,
     judged,
     look,
+    pause,
     readable,
     rejected,
     servable,
@@ -131,7 +131,8 @@ async def refresh_many(
         if left <= 0 or options.coalesce != "fleet":
             results.update(await _without_lease(io, region, pending, load_many, ask))
             break
-        await io.sleep(min(WAITING.delay(waits, io.chance()), left))
+        first = region.keys(next(iter(pending))).lease  # the others are looked at with it
+        await pause(io, region, first, held, waits, left, options.lease)
         waits += 1
     return results
 

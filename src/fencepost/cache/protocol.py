@@ -55,6 +55,10 @@ from fencepost.errors import (
 )
 
 WAITING: Final = Backoff(0.005, 0.2)
+LISTENS_FROM: Final = 2
+"""Looks after which a waiter listens: a load that ends at once is not worth a subscription."""
+RECHECK: Final = 1.0
+"""Seconds after which a waiter who heard nothing looks by itself: a hint may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,7 @@ async def refresh(
             left = deadline - io.now()
             if left <= 0:
                 return await _waited_enough(io, region, key, load, ask, found, answer.owner)
-            await io.sleep(min(WAITING.delay(waits, io.chance()), left))
+            await pause(io, region, keys.lease, held, waits, left, answer.left_ms / 1000)
             waits += 1
             continue
         loads += 1
@@ -236,6 +240,32 @@ async def refresh(
                 raise rejected(key, refused)
             return done
         found = NOTHING  # whatever is there now is judged anew
+
+
+async def pause(
+    io: Port, region: Region, channel: str, held: Held, waits: int, left: float, lease_left: float
+) -> None:
+    """Wait until somebody's lease ends, as far as that is told; then look again.
+
+    Args:
+        io: The port.
+        region: The cache.
+        channel: Of the lease.
+        held: Keeps what listens.
+        waits: How often the caller has waited.
+        left: Seconds that it may.
+        lease_left: Seconds that the lease lasts without a sign of life.
+    """
+    if region.bell is None or waits < LISTENS_FROM:
+        await io.sleep(min(WAITING.delay(waits, io.chance()), left))
+        return
+    if held.bell is None or held.channel != channel:
+        held.hush()
+        held.bell, held.channel = region.bell(channel, io.token()), channel
+        await io.call(held.bell.listen)
+        return  # look before waiting: an end between the last look and this was not heard
+    soon = RECHECK * (0.75 + 0.5 * io.chance())
+    await io.call(held.bell.hear, max(min(soon, left, lease_left + 0.01), 0.001))
 
 
 def is_newer(stored: Stored[Any], ask: Ask) -> bool:

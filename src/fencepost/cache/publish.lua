@@ -1,7 +1,7 @@
 -- publish: write what was loaded, if its lease still stands and nothing newer does; free the lease.
 -- KEYS   entry {ns:cache:name:key}:v, lease {ns:cache:name:key}:l, marks {ns:cache:name:key}:m
 -- ARGV   token, revision, entry, ttl_ms, remember_ms
--- needs: whole, newest, why_lost
+-- needs: whole, newest, why_lost, wake
 -- resend: harmless, a repeated request finds its own token in the entry
 -- ->     PUBLISHED
 -- ->     REJECTED reason    invalidated, expired (alone), successor, or writing
@@ -16,13 +16,17 @@ local known = newest(entry, marks, revision)
 local older = revision:match('^%d') and revision ~= known
 local writing = owner == token .. '!'  -- it was taken beside a writer, see claim
 if writing or older or owner ~= token then
-  if owner and owner:sub(1, #token) == token then redis.call('DEL', lease) end
+  if owner and owner:sub(1, #token) == token then
+    redis.call('DEL', lease)
+    wake(lease)
+  end
   if writing then return {'REJECTED', 'writing'} end
   if older then return {'OLDER', known} end
   return {'REJECTED', why_lost(token, owner, marks)}
 end
 redis.call('SET', entry, value, 'PX', ttl_ms)
 redis.call('DEL', lease)
+wake(lease)
 -- What the entry itself will not remember: it has no revision, or ends before a replica has caught up.
 if known:match('^%d') and (known ~= revision or tonumber(ttl_ms) < tonumber(remember_ms)) then
   redis.call('HSET', marks, 'revision', known)

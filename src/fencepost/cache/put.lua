@@ -2,7 +2,7 @@
 -- KEYS   opening {shard}:E, entry {shard}:key:v, lease {shard}:key:l, marks {shard}:key:m,
 --        intents {shard}:key:w, journal {shard}:key:j, due {shard}:Q, since {shard}:D, aside {shard}:X
 -- ARGV   epoch, server, key, value, fresh_ms, ttl_ms, delay_ms, remember_ms
--- needs: opened, now, whole, newest, stop
+-- needs: opened, now, whole, newest, wake, stop
 -- ->     CLOSED epoch     the shard is not open at this epoch on this server
 -- ->     PUT version      epoch.seq: the value's place in the order of writes
 local opening, entry, lease, marks, intents = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

@@ -23,7 +23,7 @@ from fencepost.cache.judge import EARLY, FRESH, GONE, STALE, tag_names
 from fencepost.cache.loading import UNREACHABLE, Held
 from fencepost.cache.options import CacheOptions, seconds
 from fencepost.cache.protocol import NOTHING, Look
-from fencepost.cache.region import PLAIN, Ask, Gate, Load, Region, Told
+from fencepost.cache.region import PLAIN, Ask, Bell, Gate, Load, Region, Told
 from fencepost.cache.under_way import UnderWay
 from fencepost.cache.write import Written
 from fencepost.errors import Overloaded, Refused, ServerError, Unavailable, WaitTimeout
@@ -48,6 +48,7 @@ class Reads(ABC, Generic[T]):
         options: How it behaves.
         gate: Bounds its loads.
         flights: Made with a function that gives back a lease.
+        bell: Makes what hears that a lease has ended.
     """
 
     def __init__(
@@ -58,13 +59,14 @@ class Reads(ABC, Generic[T]):
         options: CacheOptions,
         gate: Gate,
         flights: Callable[[Callable[[Held], Any]], AsyncFlights | SyncFlights],
+        bell: Callable[[str, str], Bell],
     ) -> None:
         self.name = name
         self.options = options
         self._io: Port = client.port
         prefix = keys.cache_prefix(client.namespace, name)
         self._told = Told(client.hook)
-        self._region = Region(name, prefix, options, codec, self._told, gate=gate)
+        self._region = Region(name, prefix, options, codec, self._told, gate=gate, bell=bell)
         self._breaker = Breaker()
         self._failed: OrderedDict[str, tuple[float, Exception]] = OrderedDict()
         self._flights = flights(self._give_back)

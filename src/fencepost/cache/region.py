@@ -30,6 +30,19 @@ class Gate(Protocol):
         """Give the place back."""
 
 
+class Bell(Protocol):
+    """Hears a word on a channel."""
+
+    def listen(self) -> Any:
+        """Begin: what is said after this returned is heard (a coroutine function for loops)."""
+
+    def hear(self, seconds: float) -> Any:
+        """Wait for a word, so long at most (likewise)."""
+
+    def close(self) -> None:
+        """Hear no more."""
+
+
 class Told:
     """What happened in this process: counters, load times, and the last refreshes of each key."""
 
@@ -81,6 +94,8 @@ class Region:
         told: Where what happens is told.
         scripts: Its scripts; tests take guards out.
         gate: Bounds its loads; None does not.
+        bell: Makes what hears that a lease has ended, from a channel and a word of its own; None looks
+            now and then.
         renews: Whether a lease is renewed while its load runs; an explorer says no.
         tagging: Becomes true when a loader named tags that its caller had not: from then on every
             load first looks at what tells whether tags were invalidated meanwhile.
@@ -93,6 +108,7 @@ class Region:
     told: Told = field(default_factory=lambda: Told(Hook()), compare=False)
     scripts: Scripts = SCRIPTS
     gate: Gate | None = None
+    bell: Callable[[str, str], Bell] | None = field(default=None, compare=False)
     renews: bool = True
     tagging: list[bool] = field(default_factory=lambda: [False], compare=False)
 

@@ -2,7 +2,7 @@
 -- KEYS   entry {ns:cache:name:key}:v, lease {ns:cache:name:key}:l, marks {ns:cache:name:key}:m,
 --        intents {ns:cache:name:key}:w
 -- ARGV   token, revision, entry, ttl_ms, remember_ms
--- needs: whole, newest, stop
+-- needs: whole, newest, wake, stop
 -- ->     PUBLISHED
 -- ->     OLDER revision
 local entry, lease, marks, intents = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

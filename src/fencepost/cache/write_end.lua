@@ -2,7 +2,7 @@
 -- KEYS   entry {ns:cache:name:key}:v, lease {ns:cache:name:key}:l, marks {ns:cache:name:key}:m,
 --        intents {ns:cache:name:key}:w
 -- ARGV   token, revision, entry, ttl_ms, remember_ms
--- needs: whole, newest, stop
+-- needs: whole, newest, wake, stop
 -- resend: harmless, a second one finds its intent gone, and its token in the entry
 -- ->     PUBLISHED
 -- ->     FORGOTTEN    writers overlapped, this one outlived its intent, or it gave no entry

@@ -16,13 +16,13 @@ from fencepost._core.keys import lock_keys
 from fencepost._core.port import run_sync
 from fencepost.errors import FencepostError, LockTimeout, Refused
 from fencepost.lock import protocol
-from fencepost.lock.bells import AsyncBell, SyncBell
 from fencepost.lock.guard import Guard
 from fencepost.lock.keeper import straggling
 from fencepost.lock.lease import Held, report
 from fencepost.lock.options import LockOptions, check_floor, check_wait
 from fencepost.lock.protocol import OVERTAKES, Ask, Ending, Grant, Place, Tried
 from fencepost.lock.scripts import Holder
+from fencepost.wire.bells import AsyncBell, SyncBell
 
 if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fencepost.wire.address import Address
     from fencepost.wire.options import WireOptions
 
+EVERYBODY: Final = "*"
+"""The word that calls all who listen on a channel."""
 LINGER: Final = 10.0
 """Seconds that the connection is kept when nobody listens any more."""
 
@@ -223,8 +225,11 @@ class Listener:
                 self._confirmed.add(channel)
                 told = list(ears.values())
             elif kind == b"message":
-                ear = ears.get(reply[2].decode(errors="replace"))
-                told = [ear] if ear is not None else []
+                word = reply[2].decode(errors="replace")
+                ear = ears.get(word)
+                told = (
+                    list(ears.values()) if word == EVERYBODY else [ear] if ear is not None else []
+                )
             else:
                 return
         for ear in told:

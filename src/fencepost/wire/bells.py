@@ -20,8 +20,8 @@ class AsyncBell:
 
     Args:
         listener: Of the process.
-        channel: Of the lock.
-        word: The attempt.
+        channel: Where it is called.
+        word: By which; unique among those who listen there.
     """
 
     def __init__(self, listener: Listener, channel: str, word: str) -> None:
