@@ -204,6 +204,7 @@ class Dogpile(Threaded):
                 "lock_timeout": lease,
                 "redis_expiration_time": int(ttl * 2) + 1,
                 "thread_local_lock": False,
+                "connection_kwargs": {"max_connections": 10_000},
             },
         )
 
