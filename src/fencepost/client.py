@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fencepost._core.script import Call, Word
     from fencepost.cache import AsyncCache, Cache
     from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore
-    from fencepost.lock import AsyncLock, Lock
+    from fencepost.lock import AsyncFencedScript, AsyncLock, Fenced, FencedScript, Lock
     from fencepost.lock.hub import Hub
     from fencepost.server import EmbeddedServer
 
@@ -338,6 +338,47 @@ class AsyncClient(_Base):
         )
         return AsyncLock(self, name, options)
 
+    async def fenced_set(
+        self,
+        key: str,
+        value: Word,
+        lease: Fenced,
+        *,
+        ttl: float | None = None,
+        remember: float | None = None,
+    ) -> None:
+        """Write a value, unless a newer holder of the lock has: SET and the comparison in one script.
+
+        Args:
+            key: Of the value; beside it stands its gate, ``{key}:fence``.
+            value: What to write.
+            lease: Who writes; anything with ``fence`` and ``token``.
+            ttl: Seconds that the value lasts; None for ever.
+            remember: Seconds after its last use that the gate is forgotten; None never. Then an old
+                holder would be let in again.
+
+        Raises:
+            FenceRefused: A newer holder has written. Nothing was changed.
+            OutcomeUnknown: The reply was lost; to do it again is harmless while nothing else is
+                written under this lease.
+        """
+        from fencepost.lock.gates import fenced_set
+
+        await self.port.run(fenced_set(key, value, lease, ttl, remember))
+
+    def fenced_script(self, text: str) -> AsyncFencedScript:
+        """A Lua script behind a gate: it runs unless a newer holder has run one.
+
+        Args:
+            text: Its text; ``KEYS`` and ``ARGV`` are what ``run`` is given.
+
+        Raises:
+            Refused: It is no script.
+        """
+        from fencepost.lock import AsyncFencedScript
+
+        return AsyncFencedScript(self, text)
+
     async def aclose(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""
         for cache in list(self._caches):  # their loads end while leases can still be given back
@@ -445,6 +486,26 @@ class Client(_Base):
             ttl=ttl, wait=wait, max_hold=max_hold, fair=fair, reentrant=reentrant, owner=owner
         )
         return Lock(self, name, options)
+
+    def fenced_set(
+        self,
+        key: str,
+        value: Word,
+        lease: Fenced,
+        *,
+        ttl: float | None = None,
+        remember: float | None = None,
+    ) -> None:
+        """Write a value, unless a newer holder has; see ``AsyncClient.fenced_set``."""
+        from fencepost.lock.gates import fenced_set
+
+        self._server.run(fenced_set(key, value, lease, ttl, remember))
+
+    def fenced_script(self, text: str) -> FencedScript:
+        """A Lua script behind a gate; see ``AsyncClient.fenced_script``."""
+        from fencepost.lock import FencedScript
+
+        return FencedScript(self, text)
 
     def close(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""

@@ -91,6 +91,21 @@ def test_holder_paused_beyond_its_ttl_never_acts_again(
         assert not lease.lost
 
 
+def test_holder_paused_between_its_check_and_its_act_is_refused_by_the_gate(
+    client: Client, hold: Callable[..., Holder]
+) -> None:
+    """``blind`` is an act whose check lies before the pause: no lock can stop it, its resource can."""
+    holder = hold(1.0)
+    assert holder.ask("blind") == "done"
+    os.kill(holder.process.pid, signal.SIGSTOP)
+    with client.lock("x", wait=60) as lease:
+        client.fenced_set(f"{client.namespace}:doc", "newer", lease)
+        holder.say("blind")
+        os.kill(holder.process.pid, signal.SIGCONT)
+        assert holder.hear() == f"refused {lease.fence}"
+        assert client.command("GET", f"{client.namespace}:doc") == b"newer"
+
+
 def test_fork_leaves_the_block_and_the_parent_keeps_its_lock(
     client: Client, hold: Callable[..., Holder]
 ) -> None:
@@ -112,3 +127,18 @@ def test_holder_is_killed_and_the_next_one_waits_no_longer_than_its_ttl(
     holder.process.kill()
     with client.lock("x", wait=60) as lease:
         assert lease.fence > holder.fence
+
+
+def test_the_example_shows_it(server_url: str) -> None:
+    told = subprocess.run(
+        [sys.executable, TESTS.parent / "examples" / "paused_holder.py", server_url],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ).stdout
+    assert "first : goes on, and has written the plain document" in told
+    assert "first : goes on, and is refused" in told
+    assert "the plain document is by the first" in told
+    assert "the fenced document is by the second" in told

@@ -36,7 +36,7 @@ def main(url: str, namespace: str, name: str, ttl: str) -> None:
                             say("done")
                     case "blind":
                         try:
-                            client.fenced_set("doc", str(lease.fence), lease)
+                            client.fenced_set(f"{namespace}:doc", str(lease.fence), lease)
                         except FenceRefused as error:
                             say("refused", error.fence)
                         else:

@@ -222,6 +222,22 @@ def lock_keys(namespace: str, name: str) -> LockKeys:
     return LockKeys(f"{tag}:l", f"{tag}:f", f"{tag}:q", f"{tag}:a", f"{tag}:c")
 
 
+def gate_of(key: str) -> str:
+    """The key of the gate before a key of the user's: always in that key's slot.
+
+    Raises:
+        Refused: There is none: the key is empty, or holds a ``}`` that ends no hash tag.
+    """
+    if not isinstance(key, str) or not key:
+        raise Refused(f"a key is text and not empty, got {key!r}")
+    start = key.find("{")
+    if start >= 0 and key.find("}", start + 1) > start + 1:
+        return f"{key}:fence"
+    if "}" in key:
+        raise Refused(f"the key {key!r} has a '}}' that ends no hash tag: name its gate yourself")
+    return f"{{{key}}}:fence"
+
+
 def shard_number(item: str, shards: int) -> int:
     """Which shard an item lives in: stable over processes and versions (CRC-32)."""
     return zlib.crc32(item.encode()) % shards
