@@ -131,7 +131,7 @@ def test_r41_elision(lab: Lab) -> None:
 
 def test_r41_control_drop_what_is_undone(make_lab: LabMaker) -> None:
     keep = "redis.call('HSET', journal, user, version)"
-    drop = f"if pending then redis.call('HDEL', journal, user) else {keep} end"
+    drop = f"if redis.call('HGET', journal, user) then redis.call('HDEL', journal, user) else {keep} end"
     with goes_wrong():
         r41(make_lab(scripts=without("set", keep, drop)))
 
