@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import threading
 from time import monotonic
@@ -162,6 +163,8 @@ def test_socket_kept_after_ctrl_c_gives_the_next_caller_the_old_reply(
             patch.setattr(Connection, "alive", lambda *_: True)
             interrupt_a_read(client, proxy)
             [connection] = client._server._idle
+            select.select([connection._sock], [], [])  # the old reply is there, and alone:
+            proxy.hold("reply", "ECHO")
             deadline = connection.used + 60
             assert connection.ask(b"*2\r\n$4\r\nECHO\r\n$3\r\nnew\r\n", deadline) == b"old"
 
