@@ -11,21 +11,23 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import text
 
 from fencepost import AsyncClient, Client
-from fencepost._core.group import AsyncGroup, Group
+from fencepost._core.group import AsyncGroup, Group, _Last
 from fencepost._core.keys import field_of
 from fencepost._core.port import Port
 from fencepost.errors import OutcomeUnknown, Refused, Unavailable
-from fencepost.likes import LikeOptions, SqlLikes, durable
-from fencepost.likes.durable import DONE, Verdict, Wanted, commit_group, set_committed
-from fencepost.likes.store import Committed, ItemBatch, Place
+from fencepost.likes import LikeOptions, SqlLikes, durable, protocol
+from fencepost.likes.durable import DONE, Lately, Verdict, Wanted, commit_group, set_committed
+from fencepost.likes.store import Committed, ItemBatch, Place, Poisoned
 from fencepost.wire.barrier import Copies
 from support.likes import TABLES, Actor, Lab, LabMaker, add_item, open_database, rows_of
+from support.replicas import Pair
 from support.require import require
 from support.servers import ServerProcess, find_binary
 from support.until import until
@@ -495,31 +497,169 @@ def test_a_thread_that_gives_up_leaves_the_others() -> None:
     assert group.join(4, 1.0) == 4
 
 
+async def rounds_of(patience: float) -> list[int]:
+    """The sizes of groups of callers who ask again, some a little later than others."""
+    sizes: list[int] = []
+
+    async def work(batch: Sequence[int]) -> list[int]:
+        sizes.append(len(batch))
+        await asyncio.sleep(0)
+        return list(batch)
+
+    group: AsyncGroup[int, int] = AsyncGroup(work, 100, patience)
+
+    async def caller(number: int) -> None:
+        for _ in range(20):
+            assert await group.join(number, 30) == number
+            for _ in range(number):
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*(caller(number) for number in range(6)))
+    return sizes
+
+
+async def test_callers_who_come_back_are_waited_for() -> None:
+    assert await rounds_of(1e6) == [6] * 20
+
+
+async def test_without_patience_they_fall_apart() -> None:
+    """The control."""
+    assert len(await rounds_of(0.0)) > 30
+
+
+async def test_who_does_not_come_back_is_not_waited_for_longer_than_a_part_of_a_round() -> None:
+    last = _Last()
+    last.note(expected=10, began=monotonic() - 8.0, patience=0.25)
+    assert last.wait(there=10) <= 0
+    assert 1.0 < last.wait(there=9) <= 2.1
+    last.note(expected=10, began=monotonic() - 8.0, patience=0.0)
+    assert last.wait(there=9) <= 0
+
+
+def test_threads_who_come_back_are_waited_for() -> None:
+    sizes: list[int] = []
+    begun, hold = threading.Event(), threading.Event()
+
+    def work(batch: Sequence[int]) -> list[int]:
+        sizes.append(len(batch))
+        begun.set()
+        assert hold.wait(30)
+        return list(batch)
+
+    group: Group[int, int] = Group(work, 100, patience=1e9)
+
+    def caller(number: int, rounds: int) -> None:
+        for _ in range(rounds):
+            assert group.join(number, 30.0) == number
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(caller, 0, 21)]  # the first of its rounds is its own
+        assert begun.wait(30)
+        asked += [pool.submit(caller, number, 20) for number in (1, 2, 3)]
+        while len(group._queue) < 3:
+            pass
+        hold.set()
+        for one in asked:
+            one.result()
+    assert sizes == [1] + [4] * 20
+
+
+async def test_who_was_served_by_the_group_before_waits_no_longer() -> None:
+    """A batch does more than it was asked for: whoever comes for that meanwhile, or after it, is
+    answered by it."""
+    done: set[int] = set()
+    begun, hold = asyncio.Event(), asyncio.Event()
+    batches: list[list[int]] = []
+
+    async def work(batch: Sequence[int]) -> list[int]:
+        batches.append(list(batch))
+        begun.set()
+        await hold.wait()
+        done.update(range(10))
+        return list(batch)
+
+    def known(one: int) -> int | None:
+        return -one if one in done else None
+
+    group: AsyncGroup[int, int] = AsyncGroup(work, 100, known=known)
+    first = asyncio.create_task(group.join(1, 30))
+    await begun.wait()
+    meanwhile = [asyncio.create_task(group.join(one, 30)) for one in (2, 3, 11)]
+    await asyncio.sleep(0)
+    hold.set()
+    assert await first == 1
+    assert [await one for one in meanwhile] == [-2, -3, 11]
+    assert await group.join(4, 30) == -4
+    assert batches == [[1], [11]]
+
+
+def test_threads_that_were_served_by_the_group_before_wait_no_longer() -> None:
+    done: set[int] = set()
+    begun, hold = threading.Event(), threading.Event()
+    batches: list[list[int]] = []
+
+    def work(batch: Sequence[int]) -> list[int]:
+        batches.append(list(batch))
+        begun.set()
+        assert hold.wait(30)
+        done.update(range(10))
+        return list(batch)
+
+    group: Group[int, int] = Group(work, 100, known=lambda one: -one if one in done else None)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(group.join, 1, 30.0)
+        assert begun.wait(30)
+        meanwhile = [pool.submit(group.join, one, 30.0) for one in (2, 3, 11)]
+        while len(group._queue) < 3:
+            pass
+        hold.set()
+        assert first.result() == 1
+        assert [one.result() for one in meanwhile] == [-2, -3, 11]
+    assert group.join(4, 30.0) == -4
+    assert batches == [[1], [11]]
+
+
+# -- what the commit before held
+
+
+def test_a_change_that_the_commit_before_held_is_done(lab: Lab) -> None:
+    """Two callers change something; one of them comes to wait when the other one's commit, which
+    took the whole journal, is over: it has been done, and nobody asks SQL again."""
+    item, lately = warm(lab), Lately()
+    mine, other = (lab.like(item, user).version for user in ("u", "v"))
+    wanted = [Wanted(str(item), "v", True, other)]
+    assert lately.verdict(Wanted(str(item), "u", True, mine)) is None
+    lab.do(lambda io: commit_group(io, lab.shard, lab.known, wanted, lately))
+    assert lab.rows(item) == {"u", "v"}
+    assert lately.verdict(Wanted(str(item), "u", True, mine)) is DONE
+    newer = lab.unlike(item, "u").version
+    assert lately.verdict(Wanted(str(item), "u", False, newer)) is None, "older than this one"
+    assert lately.verdict(Wanted(str(item), "u", True, "")) is None, "nobody knows of which time"
+    assert lately.verdict(Wanted("404", "u", True, mine)) is None
+
+
+@pytest.mark.parametrize("what", ["skipped", "orphans", "poison"])
+def test_a_commit_that_did_not_do_all_says_nothing_of_others(lab: Lab, what: str) -> None:
+    item, lately = warm(lab), Lately()
+    version = lab.like(item, "u").version
+    flush, _ = lab.do(lambda io: protocol.flush_batch(io, lab.shard, lab.known, [str(item)]))
+    one = Wanted(str(item), "u", True, version)
+    lately.note(flush)
+    assert lately.verdict(one) is DONE
+    part: Any = {"skipped": 1, "orphans": (404,), "poison": (Poisoned(1, "x", True, (1, 1), ""),)}
+    done = dataclasses.replace(flush.done, **{what: part[what]})
+    lately.note(dataclasses.replace(flush, done=done))
+    assert lately.verdict(one) is None
+
+
 # -- replicated
-
-
-@dataclasses.dataclass
-class Pair:
-    """A primary and its replica."""
-
-    primary: ServerProcess
-    replica: ServerProcess
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     require("valkey", find_binary("valkey") is not None)
-    with ServerProcess(
-        "valkey", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", port=0
-    ) as primary:
-        follow = ("--replicaof", "127.0.0.1", str(primary.port))
-        with ServerProcess("valkey", *follow) as replica:
-            with Client.from_url(primary.unix_url) as client:
-                while b"state=online" not in client.command("INFO", "replication"):
-                    client.command("PING")
-            yield Pair(primary, replica)
-            if replica.running:
-                replica.resume()
+    with Pair() as pair:
+        yield pair
 
 
 FROZEN = LikeOptions(shards=1, replicated_wait=0.2)

@@ -132,10 +132,10 @@ def test_many_items_go_in_one_transaction_each_with_its_own_delta(lab: Lab) -> N
         lab.like(item, "z")
     lab.unlike(items[0], "a")
     lab.unlike(items[2], "c")
-    commits: list[int] = []
-    event.listen(lab.engine, "commit", lambda _: commits.append(1))
+    sent: list[str] = []
+    event.listen(lab.engine, "before_cursor_execute", lambda *seen: sent.append(seen[2]))
     lab.do(lab.flush(*items))
-    assert len(commits) == 1
+    assert len(sent) == 1, "one statement, which commits by itself"
     for item, likers in zip(items, ({"b", "z"}, {"z"}, {"z"}), strict=True):
         lab.holds(item, likers)
 
@@ -201,6 +201,7 @@ def test_a_look_before_the_insert_would_break_on_it(
     """The control: the statements that SQLite gets, whose write lock lets nobody between."""
     store = opened(engine)
     add_item(engine, 1)
+    monkeypatch.setattr(store, "_at_once", None)
     monkeypatch.setattr(
         store,
         "_apply",
@@ -211,6 +212,104 @@ def test_a_look_before_the_insert_would_break_on_it(
     event.listen(engine, "handle_error", lambda context: seen.append(context.sqlalchemy_exception))
     outside(engine, 1, "both", lambda: store.commit(PLACE, 1, 1, changes))
     assert any(isinstance(error, IntegrityError) for error in seen)
+
+
+# -- a flush that is one statement, and what it must not overlook
+
+
+def blind(engine: Engine, guard: str) -> None:
+    """Take a guard out of the one statement."""
+    found: list[str] = []
+
+    def alter(*seen: Any) -> tuple[str, Any]:
+        statement, parameters = seen[2], seen[3]
+        if statement.startswith("WITH held AS"):
+            found.append(statement)
+            assert statement.count(guard) == 1, statement
+            statement = statement.replace(guard, "TRUE")
+        return statement, parameters
+
+    event.listen(engine, "before_cursor_execute", alter, retval=True)
+
+
+def behind_another_flush(engine: Engine, store: SqlLikes) -> Committed:
+    """A flush waits for another one, which writes a like that it is to take back (and takes one
+    away, so that the count, and with it the item's row, stays as it is)."""
+    add_item(engine, 1, "a", "z")
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as first:
+            changes = [batch(1, ("u", True, 1), ("z", False, 2))]
+            assert store._commit(first, PLACE, 1, 1, changes).changed == 2
+            second = [batch(1, ("u", False, 3), ("a", True, 4))]
+            running = pool.submit(store.commit, PLACE, 1, 2, second)
+            wait_for_lock(engine, running)
+        return running.result()
+
+
+SAW = (
+    "fencepost_fence.fence = (SELECT before.fence \nFROM fencepost_fence AS before "
+    "\nWHERE before.scope = %(of_scope)s::VARCHAR)"
+)
+
+
+def test_a_flush_that_waited_for_another_one_sees_what_that_wrote(engine: Engine) -> None:
+    """It saw the moment before it waited, so it applies nothing of that and reads anew."""
+    done = behind_another_flush(engine, opened(engine))
+    assert (done.changed, done.skipped) == (1, 0)
+    assert rows_of(engine, 1) == {"a"}
+    assert not drifted(engine)
+
+
+def test_a_flush_that_overlooks_that_it_waited_leaves_a_like(engine: Engine) -> None:
+    """The control."""
+    store = opened(engine)
+    blind(engine, SAW)
+    behind_another_flush(engine, store)
+    assert rows_of(engine, 1) == {"a", "u"}
+
+
+def behind_a_writer(engine: Engine, store: SqlLikes) -> Committed:
+    """A flush waits for somebody who writes a like past fencepost, with its count, and commits."""
+    add_item(engine, 1)
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as other:
+            other.execute(update(activities).values(like_count=1))
+            other.execute(insert(likes_table).values(activity_id=1, user_id="x"))
+            running = pool.submit(
+                store.commit, PLACE, 1, 1, [batch(1, ("x", False, 1), ("u", True, 2))]
+            )
+            wait_for_lock(engine, running)
+        return running.result()
+
+
+def test_a_flush_that_waited_for_a_writer_sees_what_that_wrote(engine: Engine) -> None:
+    assert behind_a_writer(engine, opened(engine)).changed == 2
+    assert rows_of(engine, 1) == {"u"}
+    assert not drifted(engine)
+
+
+def test_a_flush_that_overlooks_that_a_row_changed_leaves_a_like(engine: Engine) -> None:
+    """The control."""
+    store = opened(engine)
+    blind(engine, "activities.xmin = seen.xmin")
+    behind_a_writer(engine, store)
+    assert rows_of(engine, 1) == {"u", "x"}
+
+
+def test_a_flush_that_waited_for_a_deletion_writes_nothing(engine: Engine) -> None:
+    store = opened(engine)
+    add_item(engine, 1, "a")
+    add_item(engine, 2)
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as other:
+            assert store._remove_item(other, PLACE, 1) == 1
+            changes = [batch(1, ("u", True, 1)), batch(2, ("u", True, 2))]
+            running = pool.submit(store.commit, PLACE, 1, 1, changes)
+            wait_for_lock(engine, running)
+        done = running.result()
+    assert (done.orphans, done.changed) == ((1,), 1)
+    assert rows_of(engine, 1) == set()
+    assert rows_of(engine, 2) == {"u"}
 
 
 def during_the_snapshot(engine: Engine, store: SqlLikes) -> tuple[int, int]:
@@ -381,7 +480,7 @@ def test_a_reply_to_commit_that_is_lost_is_unknown(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_flush_whose_commit_is_unknown_is_not_doubled(
+def test_a_flush_whose_connection_breaks_is_sent_again_and_not_doubled(
     when: Any, postgres: PostgresProcess, postgres_url: str, engine: Engine, make_lab: LabMaker
 ) -> None:
     with CommitCutter(postgres) as cutter:
@@ -390,7 +489,26 @@ def test_a_flush_whose_commit_is_unknown_is_not_doubled(
         item = lab.item("a")
         lab.like(item, "u")
         lab.unlike(item, "a")
+        before = cutter.commits
         cutter.cut(when)
+        assert lab.flushed(item).changed == (2 if when == "before" else 0)
+        assert cutter.commits == before + 2
+        lab.holds(item, {"u"}, {"a"})
+        cut_off.dispose()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_flush_that_never_hears_back_is_unknown_and_not_doubled(
+    when: Any, postgres: PostgresProcess, postgres_url: str, engine: Engine, make_lab: LabMaker
+) -> None:
+    with CommitCutter(postgres) as cutter:
+        cut_off = create_engine(cutter.database(postgres_url))
+        lab = make_lab(engine=cut_off)
+        item = lab.item("a")
+        lab.like(item, "u")
+        lab.unlike(item, "a")
+        for _ in range(transactions._TRIES):
+            cutter.cut(when)
         with pytest.raises(OutcomeUnknown):
             lab.flushed(item)
         assert set(lab.journal(item)) == {"uu", "ua"}, "nothing left the journal"

@@ -1,4 +1,4 @@
-"""The database side by itself, on SQLite files: one fence, exact deltas, and errors that are true."""
+"""The database side by itself: one fence, exact deltas, and errors that are true."""
 
 from __future__ import annotations
 
@@ -30,26 +30,47 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from fencepost.errors import ConfigMismatch, OutcomeUnknown, Refused, Unavailable
 from fencepost.likes import AsyncSqlLikes, SqlLikes
 from fencepost.likes.store import Change, Committed, ItemBatch, Place, Snapshot
-from support.likes import TABLES, activities, add_item, count_of, drifted, open_database, rows_of
+from support.likes import (
+    TABLES,
+    activities,
+    add_item,
+    count_of,
+    drifted,
+    metadata,
+    open_database,
+    rows_of,
+)
 
 PLACE = Place("likes:test", 3, 8)
 LIKE, UNLIKE = True, False
 
 
 class Store:
-    """Both stores under one async face, on one file; the epoch is 1."""
+    """Each store under one async face; the epoch is 1.
 
-    def __init__(self, kind: str, path: Path) -> None:
-        self.engine = open_database(path, busy=0.05)
+    Args:
+        kind: ``sync`` and ``async`` are on a SQLite file, ``postgres`` flushes in one statement where
+            it can, ``postgres apart`` never does.
+        where: The file, or the database's URL.
+    """
+
+    def __init__(self, kind: str, where: Path | str) -> None:
         self._close: Callable[[], Any] = lambda: None
-        if kind == "sync":
+        if isinstance(where, str):
+            self.engine = create_engine(where)
+            metadata.create_all(self.engine)
             self.likes: Any = SqlLikes(self.engine, **TABLES)
+            if kind == "postgres apart":
+                self.likes._at_once = None
         else:
-            url = f"sqlite+aiosqlite:///{path}"
+            self.engine = open_database(where, busy=0.05)
+            self.likes = SqlLikes(self.engine, **TABLES)
+        if kind == "async":
+            url = f"sqlite+aiosqlite:///{where}"
             engine = create_async_engine(url, connect_args={"timeout": 0.05})
             self.likes = AsyncSqlLikes(engine, **TABLES)
             self._close = engine.dispose
-        self.events = self.likes.engine if kind == "sync" else self.likes.engine.sync_engine
+        self.events = self.likes.engine if kind != "async" else self.likes.engine.sync_engine
 
     async def ask(self, verb: str, *args: Any) -> Any:
         reply = getattr(self.likes, verb)(*args)
@@ -68,12 +89,29 @@ class Store:
         self.engine.dispose()
 
 
-@pytest.fixture(params=["sync", "async"])
+async def begun(kind: str, where: Path | str) -> Store:
+    """A store whose shard is open."""
+    store = Store(kind, where)
+    await store.ask("create_tables")
+    assert await store.ask("epoch", PLACE) == 0
+    assert await store.ask("raise_epoch", PLACE, 0, 1)
+    return store
+
+
+@pytest.fixture(params=["sync", "async", "postgres", "postgres apart"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = Store(request.param, tmp_path / "likes.db")
-    await opened.ask("create_tables")
-    assert await opened.ask("epoch", PLACE) == 0
-    assert await opened.ask("raise_epoch", PLACE, 0, 1)
+    """Each of them."""
+    of_postgres = request.param.startswith("postgres")
+    where = request.getfixturevalue("postgres_url") if of_postgres else tmp_path / "likes.db"
+    opened = await begun(request.param, where)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+async def lite(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """Those on a SQLite file."""
+    opened = await begun(request.param, tmp_path / "likes.db")
     yield opened
     await opened.close()
 
@@ -240,9 +278,9 @@ async def test_snapshot_of_a_wrong_count_is_bounded_all_the_same(store: Store) -
 # -- errors
 
 
-async def test_locked_database_is_unavailable_and_nothing_is_applied(store: Store) -> None:
-    item = add_item(store.engine, 1)
-    with store.engine.connect() as other:
+async def test_locked_database_is_unavailable_and_nothing_is_applied(lite: Store) -> None:
+    item = add_item(lite.engine, 1)
+    with lite.engine.connect() as other:
         other.exec_driver_sql("BEGIN IMMEDIATE")
         for verb, args in (
             ("commit", (PLACE, 1, 1, [batch(item, ("u1", LIKE, 1))])),
@@ -250,18 +288,18 @@ async def test_locked_database_is_unavailable_and_nothing_is_applied(store: Stor
             ("epoch", (PLACE,)),
         ):
             with pytest.raises(Unavailable, match="nothing was applied"):
-                await store.ask(verb, *args)
+                await lite.ask(verb, *args)
         # Readers do not wait for a writer.
-        assert (await store.ask("snapshot", PLACE, item, "u1", 9)).count == 0
+        assert (await lite.ask("snapshot", PLACE, item, "u1", 9)).count == 0
         other.exec_driver_sql("ROLLBACK")
-    assert rows_of(store.engine, item) == set()
-    assert (await store.commit(batch(item, ("u1", LIKE, 1)))).changed == 1
+    assert rows_of(lite.engine, item) == set()
+    assert (await lite.commit(batch(item, ("u1", LIKE, 1)))).changed == 1
 
 
 @pytest.mark.parametrize("applied", [False, True])
-async def test_lost_commit_is_unknown(store: Store, applied: bool) -> None:
+async def test_lost_commit_is_unknown(lite: Store, applied: bool) -> None:
     """COMMIT fails: it was done or not, and the caller is told that nobody knows."""
-    item = add_item(store.engine, 1)
+    item = add_item(lite.engine, 1)
 
     def fail(connection: Any, cursor: Any, statement: str, *_rest: Any) -> None:
         if statement == "COMMIT":
@@ -269,20 +307,20 @@ async def test_lost_commit_is_unknown(store: Store, applied: bool) -> None:
                 cursor.execute("COMMIT")
             raise sqlite3.OperationalError("disk I/O error")
 
-    event.listen(store.events, "before_cursor_execute", fail)
+    event.listen(lite.events, "before_cursor_execute", fail)
     with pytest.raises(OutcomeUnknown, match="once or not at all"):
-        await store.commit(batch(item, ("u1", LIKE, 1)))
-    event.remove(store.events, "before_cursor_execute", fail)
-    assert rows_of(store.engine, item) == ({"u1"} if applied else set())
-    done = await store.commit(batch(item, ("u1", LIKE, 1)))  # the same again: harmless
+        await lite.commit(batch(item, ("u1", LIKE, 1)))
+    event.remove(lite.events, "before_cursor_execute", fail)
+    assert rows_of(lite.engine, item) == ({"u1"} if applied else set())
+    done = await lite.commit(batch(item, ("u1", LIKE, 1)))  # the same again: harmless
     assert done.changed == (0 if applied else 1)
-    assert (rows_of(store.engine, item), count_of(store.engine, item)) == ({"u1"}, 1)
+    assert (rows_of(lite.engine, item), count_of(lite.engine, item)) == ({"u1"}, 1)
 
 
 @pytest.mark.parametrize("at", ["a statement", "COMMIT"])
-async def test_full_disk_applies_nothing_and_says_so(store: Store, at: str, tmp_path: Path) -> None:
+async def test_full_disk_applies_nothing_and_says_so(lite: Store, at: str, tmp_path: Path) -> None:
     """SQLite has no room left, before COMMIT or while it writes the commit itself."""
-    item = add_item(store.engine, 1)
+    item = add_item(lite.engine, 1)
     users = [f"u{number:05}" for number in range(1500)]
     full: list[sqlite3.OperationalError] = []
 
@@ -297,30 +335,30 @@ async def test_full_disk_applies_nothing_and_says_so(store: Store, at: str, tmp_
         with pytest.raises(sqlite3.OperationalError, match="disk is full") as refused:
             small.execute("CREATE TABLE t (a)")
         full.append(refused.value)
-    event.listen(store.events, "before_cursor_execute", shrink)
+    event.listen(lite.events, "before_cursor_execute", shrink)
     changes = batch(item, *((user, LIKE, number) for number, user in enumerate(users, 1)))
     with pytest.raises(Unavailable, match=r"nothing was applied: .*disk is full"):
-        await store.commit(changes)
-    event.remove(store.events, "before_cursor_execute", shrink)
-    assert (rows_of(store.engine, item), count_of(store.engine, item)) == (set(), 0)
+        await lite.commit(changes)
+    event.remove(lite.events, "before_cursor_execute", shrink)
+    assert (rows_of(lite.engine, item), count_of(lite.engine, item)) == (set(), 0)
     if at == "COMMIT":
-        assert (await store.commit(changes)).changed == len(users)
+        assert (await lite.commit(changes)).changed == len(users)
 
 
-async def test_failure_half_way_applies_nothing(store: Store) -> None:
+async def test_failure_half_way_applies_nothing(lite: Store) -> None:
     """Rows are written and the counter's statement fails: neither is there, nor the fence."""
-    item = add_item(store.engine, 1)
+    item = add_item(lite.engine, 1)
 
     def fail(connection: Any, cursor: Any, statement: str, *_rest: Any) -> None:
         if statement.startswith("UPDATE activities"):
             raise sqlite3.OperationalError("database is locked")
 
-    event.listen(store.events, "before_cursor_execute", fail)
+    event.listen(lite.events, "before_cursor_execute", fail)
     with pytest.raises(Unavailable):
-        await store.commit(batch(item, ("u1", LIKE, 1)), fence=9)
-    event.remove(store.events, "before_cursor_execute", fail)
-    assert rows_of(store.engine, item) == set()
-    assert (await store.commit(batch(item, ("u1", LIKE, 1)), fence=3)).changed == 1
+        await lite.commit(batch(item, ("u1", LIKE, 1)), fence=9)
+    event.remove(lite.events, "before_cursor_execute", fail)
+    assert rows_of(lite.engine, item) == set()
+    assert (await lite.commit(batch(item, ("u1", LIKE, 1)), fence=3)).changed == 1
 
 
 async def test_database_that_is_not_there(tmp_path: Path) -> None:

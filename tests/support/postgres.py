@@ -217,8 +217,14 @@ class PostgresProcess:
         self.close()
 
 
+_COMMITS = (b"COMMIT\0", b"WITH held AS")  # and not READ COMMITTED; a flush that is one statement
+
+
 class CommitCutter(LoopThread):
-    """A proxy to a PostgreSQL that cuts a connection at its COMMIT, as often as it is told.
+    """A proxy to a PostgreSQL that cuts a connection at what commits, as often as it is told.
+
+    That is COMMIT, or the statement that is a whole flush (the first few times on a connection,
+    before it is prepared).
 
     Args:
         postgres: Where to.
@@ -253,7 +259,7 @@ class CommitCutter(LoopThread):
         back = asyncio.create_task(replies())
         try:
             while data := await reader.read(65536):
-                if b"COMMIT\0" in data:  # and not READ COMMITTED
+                if any(word in data for word in _COMMITS):
                     self.commits += 1
                     when = self._cuts.pop(0) if self._cuts else None
                     if when == "before":

@@ -2,6 +2,11 @@
 
 At most one batch of a group is under way. Who gives up waiting leaves the others alone, and the work
 for them goes on.
+
+Callers who ask again as soon as they are answered would fall into two halves that take turns, each
+half a batch. So with ``patience`` a batch begins only when as many have come as were answered last
+and waited meanwhile, or when a part of the time that the last batch took has passed. And where
+``known`` says that a batch did more than was asked of it, whoever waits for that waits no longer.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 A = TypeVar("A")
@@ -23,6 +29,25 @@ class _Waiting(Generic[A, R]):
     def __init__(self) -> None:
         self.queue: list[tuple[A, asyncio.Future[R]]] = []
         self.task: asyncio.Task[None] | None = None
+        self.last = _Last()
+        self.complete: asyncio.Future[None] | None = None  # somebody waits for the rest to come
+
+
+class _Last:
+    """The batch before: how many may come now, and until when they are waited for."""
+
+    __slots__ = ("expected", "until")
+
+    def __init__(self) -> None:
+        self.expected, self.until = 0, 0.0
+
+    def note(self, expected: int, began: float, patience: float) -> None:
+        now = monotonic()
+        self.expected, self.until = expected, now + patience * (now - began)
+
+    def wait(self, there: int) -> float:
+        """Seconds to wait for the rest, when so many are there."""
+        return self.until - monotonic() if there < self.expected else 0.0
 
 
 class AsyncGroup(Generic[A, R]):
@@ -31,22 +56,34 @@ class AsyncGroup(Generic[A, R]):
     Args:
         work: Does a batch; a result each, in order. Its error is everybody's.
         most: Callers a batch.
+        patience: How long to wait for those who come back, as a part of what the last batch took.
+        known: What a batch that is over says of somebody who was not in it; None: nothing.
     """
 
-    def __init__(self, work: Callable[[Sequence[A]], Awaitable[Sequence[R]]], most: int) -> None:
+    def __init__(
+        self,
+        work: Callable[[Sequence[A]], Awaitable[Sequence[R]]],
+        most: int,
+        patience: float = 0.0,
+        known: Callable[[A], R | None] = lambda _: None,
+    ) -> None:
         self._work = work
         self._most = most
+        self._patience = patience
+        self._known = known
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting[A, R]] = (
             weakref.WeakKeyDictionary()
         )
 
     async def join(self, one: A, within: float) -> R:
-        """Wait for a batch that begins after this call, with ``one`` in it.
+        """Wait for a batch that begins after this call, with ``one`` in it, or for what is known.
 
         Raises:
             TimeoutError: It was not done within so many seconds; it may be yet.
             Exception: The batch's own error.
         """
+        if (known := self._known(one)) is not None:
+            return known
         loop = asyncio.get_running_loop()
         waiting = self._loops.get(loop)
         if waiting is None:
@@ -56,6 +93,8 @@ class AsyncGroup(Generic[A, R]):
         if waiting.task is None:
             # A task of its own: whoever is cancelled takes nobody along.
             waiting.task = loop.create_task(self._serve(waiting), name="fencepost-group")
+        elif waiting.complete is not None and len(waiting.queue) >= waiting.last.expected:
+            _arrived(waiting.complete)
         timer = loop.call_later(within, _expire, future, within)
         try:
             return await future
@@ -65,11 +104,13 @@ class AsyncGroup(Generic[A, R]):
     async def _serve(self, waiting: _Waiting[A, R]) -> None:
         try:
             while waiting.queue:
+                await self._gather(waiting)
                 batch = waiting.queue[: self._most]
                 del waiting.queue[: self._most]
                 batch = [(one, future) for one, future in batch if not future.done()]
                 if not batch:
                     continue
+                began = monotonic()
                 try:
                     results = await self._work([one for one, _ in batch])
                 except Exception as error:
@@ -84,11 +125,42 @@ class AsyncGroup(Generic[A, R]):
                 for (_, future), result in zip(batch, results, strict=True):
                     if not future.done():
                         future.set_result(result)
+                before = len(batch) + len(waiting.queue)
+                waiting.queue[:] = [
+                    (one, future) for one, future in waiting.queue if not self._answer(one, future)
+                ]
+                waiting.last.note(min(before, self._most), began, self._patience)
         finally:
             waiting.task = None
             for _, future in waiting.queue:
                 future.cancel()
             waiting.queue.clear()
+
+    def _answer(self, one: A, future: asyncio.Future[R]) -> bool:
+        """Answer somebody for whom the batch that is over did it as well."""
+        known = self._known(one)
+        if known is not None and not future.done():
+            future.set_result(known)
+        return known is not None
+
+    async def _gather(self, waiting: _Waiting[A, R]) -> None:
+        """Wait a little for those who come back."""
+        seconds = waiting.last.wait(len(waiting.queue))
+        if seconds <= 0:
+            return
+        loop = asyncio.get_running_loop()
+        waiting.complete = loop.create_future()
+        timer = loop.call_later(seconds, _arrived, waiting.complete)
+        try:
+            await waiting.complete
+        finally:
+            timer.cancel()
+            waiting.complete = None
+
+
+def _arrived(complete: asyncio.Future[None]) -> None:
+    if not complete.done():
+        complete.set_result(None)
 
 
 def _expire(future: asyncio.Future[Any], within: float) -> None:
@@ -122,9 +194,17 @@ class _Ticket(Generic[A, R]):
 class Group(Generic[A, R]):
     """The same for threads: the first to come does the batch, and hands the next one on."""
 
-    def __init__(self, work: Callable[[Sequence[A]], Sequence[R]], most: int) -> None:
+    def __init__(
+        self,
+        work: Callable[[Sequence[A]], Sequence[R]],
+        most: int,
+        patience: float = 0.0,
+        known: Callable[[A], R | None] = lambda _: None,
+    ) -> None:
         self._work = work
         self._most = most
+        self._patience = patience
+        self._known = known
         self._begin()
 
     def _begin(self) -> None:
@@ -132,15 +212,21 @@ class Group(Generic[A, R]):
         self._lock = threading.Lock()
         self._queue: list[_Ticket[A, R]] = []
         self._busy = False
+        self._last = _Last()
+        self._complete: threading.Event | None = None  # a leader waits for the rest to come
 
     def join(self, one: A, within: float) -> R:
         """See ``AsyncGroup.join``."""
         if self._pid != os.getpid():
             self._begin()  # the parent's callers are not ours
+        if (known := self._known(one)) is not None:
+            return known
         ticket: _Ticket[A, R] = _Ticket(one)
         with self._lock:
             self._queue.append(ticket)
             ticket.lead, self._busy = not self._busy, True
+            if self._complete is not None and len(self._queue) >= self._last.expected:
+                self._complete.set()
         if not ticket.lead:
             self._wait(ticket, within)
         if ticket.lead:
@@ -173,9 +259,11 @@ class Group(Generic[A, R]):
 
     def _serve(self) -> None:
         """Do one batch, this thread's among it, and let the next thread do the next."""
+        self._gather()
         with self._lock:
             batch = self._queue[: self._most]
             del self._queue[: self._most]
+        began = monotonic()
         try:
             results = self._work([ticket.one for ticket in batch])
             for ticket, result in zip(batch, results, strict=True):
@@ -189,10 +277,29 @@ class Group(Generic[A, R]):
             raise
         finally:
             with self._lock:
-                for ticket in batch:
+                expected = min(len(batch) + len(self._queue), self._most)
+                self._last.note(expected, began, self._patience)
+                for ticket in self._queue:
+                    ticket.result = self._known(ticket.one)
+                done = [ticket for ticket in self._queue if ticket.result is not None]
+                self._queue = [ticket for ticket in self._queue if ticket.result is None]
+                for ticket in (*batch, *done):
                     ticket.lead = False
                     ticket.woken.set()
                 self._hand_on()
+
+    def _gather(self) -> None:
+        """Wait a little for those who come back."""
+        with self._lock:
+            seconds = self._last.wait(len(self._queue))
+            if seconds <= 0:
+                return
+            complete = self._complete = threading.Event()
+        try:
+            complete.wait(seconds)
+        finally:
+            with self._lock:
+                self._complete = None
 
     def _hand_on(self) -> None:
         self._busy = bool(self._queue)

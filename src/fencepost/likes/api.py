@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client
 
 _GROUP_MAX: Final = 1000  # callers who share a transaction
+_PATIENCE: Final = (
+    0.25  # of a transaction's time: how long the next one waits for callers who come back
+)
 
 
 class AsyncLikes(LikesBase):
@@ -48,8 +51,10 @@ class AsyncLikes(LikesBase):
         super().__init__(client, name, store=store, options=options)
         self._io, self._client = client.port, client
         self._groups_of = [
-            AsyncGroup(partial(self._commit_group, self._io, number), _GROUP_MAX)
-            for number in range(len(self._shards))
+            AsyncGroup(
+                partial(self._commit_group, self._io, number), _GROUP_MAX, _PATIENCE, lately.verdict
+            )
+            for number, lately in enumerate(self._lately)
         ]
 
     async def set(
@@ -277,8 +282,8 @@ class Likes(LikesBase):
         super().__init__(client, name, store=store, options=options)
         self._io, self._client = client.port, client
         self._groups_of = [
-            Group(partial(self._commit_now, number), _GROUP_MAX)
-            for number in range(len(self._shards))
+            Group(partial(self._commit_now, number), _GROUP_MAX, _PATIENCE, lately.verdict)
+            for number, lately in enumerate(self._lately)
         ]
 
     def _commit_now(self, number: int, wanted: Sequence[Wanted]) -> Sequence[Verdict]:

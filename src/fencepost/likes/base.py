@@ -93,6 +93,7 @@ class LikesBase(ABC):
         ]
         self._known = Knowledge(count, self._reopened)
         self._ledger = Ledger(count)
+        self._lately = [durable.Lately() for _ in range(count)]
         self._reports: set[Any] = set()
         self._flushing = FlushStats(FlushReport())
         self._sets = self._changes = self._groups = 0
@@ -215,7 +216,7 @@ class LikesBase(ABC):
         self, io: Port, number: int, wanted: Sequence[Wanted]
     ) -> Sequence[Verdict]:
         verdicts, report, self._known[number] = await durable.commit_group(
-            io, self._shards[number], self._known[number], wanted
+            io, self._shards[number], self._known[number], wanted, self._lately[number]
         )
         self._groups += 1
         self._flushing.done += report

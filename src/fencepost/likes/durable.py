@@ -103,10 +103,41 @@ async def set_committed(
     )
 
 
+class Lately:
+    """What the last commit of a shard held: some of its callers come to wait a moment after it."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, dict[str, str]] = {}
+
+    def note(self, flush: Flush) -> None:
+        """Remember a commit that succeeded, and forget the one before."""
+        done = flush.done
+        plain = not (done.skipped or done.orphans or done.poison)
+        self._versions = flush.versions if plain else {}
+
+    def verdict(self, one: Wanted) -> Verdict | None:
+        """``DONE`` if it held this change, at this version or a newer one; else nothing is said."""
+        held = self._versions.get(one.item, {}).get(field_of(one.user))
+        if held is None or not one.version:
+            return None
+        return DONE if read_version(held)[1] >= read_version(one.version)[1] else None
+
+
 async def commit_group(
-    io: Port, shard: Shard, known: Known | None, wanted: Sequence[Wanted]
+    io: Port,
+    shard: Shard,
+    known: Known | None,
+    wanted: Sequence[Wanted],
+    lately: Lately | None = None,
 ) -> tuple[list[Verdict], FlushReport, Known | None]:
     """Commit what a group of callers waits for, in as few transactions as can hold it.
+
+    Args:
+        io: The port.
+        shard: The shard.
+        known: What is known of it.
+        wanted: What each waits for.
+        lately: Notes what is committed.
 
     Returns:
         A verdict each, in order; what was flushed; and what is known of the shard.
@@ -127,6 +158,8 @@ async def commit_group(
             waiting = []
             break
         report += flush.report
+        if lately is not None:
+            lately.note(flush)
         for n in waiting:
             if wanted[n].item in flush.journals:
                 verdict = judge(shard, wanted[n], flush)
@@ -153,8 +186,8 @@ _READ, _LATER = _Next.READ, _Next.LATER
 def judge(shard: Shard, one: Wanted, flush: Flush) -> Verdict | _Next:
     """What a committed batch says of one caller's change."""
     store, done, journal = shard.store, flush.done, flush.journals[one.item]
-    entry = dict(journal.entries).get(field_of(one.user))
-    if one.item in map(store.item_key, done.orphans):
+    entry = flush.versions[one.item].get(field_of(one.user))
+    if done.orphans and one.item in map(store.item_key, done.orphans):
         return Verdict(Fate.GONE)
     if entry is None:
         return _READ if journal.whole else _LATER
@@ -187,4 +220,4 @@ async def read_row(io: Port, shard: Shard, one: Wanted) -> Verdict:
     return Verdict(Fate.OTHERWISE)
 
 
-__all__ = ["Fate", "Join", "Verdict", "Wanted", "commit_group", "set_committed"]
+__all__ = ["Fate", "Join", "Lately", "Verdict", "Wanted", "commit_group", "set_committed"]

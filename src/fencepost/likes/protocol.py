@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from fencepost._core import commands
@@ -121,13 +122,18 @@ class FlushReport:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Flush:
     """One claimed batch that was committed: what each item's journal held, and what SQL said."""
 
     report: FlushReport
     journals: dict[str, Journal]
     done: Committed
+
+    @cached_property
+    def versions(self) -> dict[str, dict[str, str]]:
+        """Each item's versions by user."""
+        return {item: dict(journal.entries) for item, journal in self.journals.items()}
 
 
 def unknown_item(item: str) -> UnknownItem:

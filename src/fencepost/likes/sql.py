@@ -35,6 +35,7 @@ from sqlalchemy.exc import DBAPIError
 from fencepost.errors import Refused
 from fencepost.journal.protocol import Place
 from fencepost.likes import sql_poison
+from fencepost.likes.sql_at_once import AtOnce, Claim
 from fencepost.likes.sql_ids import IdColumn
 from fencepost.likes.sql_postgres import Unnested, versions
 from fencepost.likes.store import (
@@ -50,7 +51,7 @@ from fencepost.likes.store import (
 )
 from fencepost.sql import dialects
 from fencepost.sql import fence as fencing
-from fencepost.sql.transactions import transact, transact_async
+from fencepost.sql.transactions import at_once, at_once_async, transact, transact_async
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine  # not at run time: it brings the ORM
@@ -84,7 +85,9 @@ class _Statements:
         self._liked_at = likes.c[liked_at] if liked_at else None
         self._item_ids = IdColumn(item, dialect, "an item")
         self._user_ids = IdColumn(self._like_user, dialect, "a user")
-        self._unnested = Unnested(item, count, self._like_item, self._like_user, self._liked_at)
+        columns = (item, count, self._like_item, self._like_user, self._liked_at)
+        self._unnested = Unnested(*columns)
+        self._at_once = AtOnce(*columns) if dialect.name == "postgresql" else None
 
     # -- ids
 
@@ -259,6 +262,25 @@ class _Statements:
             changed = self._apply(connection, fresh, self._newest(scope, batches, gone_past))
         asked = sum(len(batch.changes) for batch in batches)
         return Committed("", changed, asked - sum(map(len, fresh.values())), orphans, poison)
+
+    def _commit_at_once(
+        self,
+        connection: Connection,
+        statement: AtOnce,
+        place: Place,
+        epoch: int,
+        fence: int,
+        batches: Sequence[ItemBatch],
+    ) -> Committed | None:
+        """The same in one statement, where nobody comes between; else None."""
+        batches = sorted(batches, key=lambda batch: batch.item)
+        return statement.commit(
+            connection,
+            Claim(_scope(place), epoch, fence),
+            batches,
+            [self.item_key(batch.item) for batch in batches],
+            _times({batch.item: batch.changes for batch in batches}),
+        )
 
     def _lock(
         self, connection: Connection, scope: str, items: Sequence[Id]
@@ -437,6 +459,13 @@ class SqlLikes(_Statements):
             return self._commit(connection, place, epoch, fence, batches, apart)
 
         try:
+            if statement := self._at_once:
+                done = at_once(
+                    self.engine,
+                    lambda c: self._commit_at_once(c, statement, place, epoch, fence, batches),
+                )
+                if done is not None:
+                    return done
             return transact(self.engine, work, write=True)
         except DBAPIError as error:
             if not dialects.of_the_row(error):
@@ -519,6 +548,13 @@ class AsyncSqlLikes(_Statements):
             return self._commit(connection, place, epoch, fence, batches, apart)
 
         try:
+            if statement := self._at_once:
+                done = await at_once_async(
+                    self.engine,
+                    lambda c: self._commit_at_once(c, statement, place, epoch, fence, batches),
+                )
+                if done is not None:
+                    return done
             return await transact_async(self.engine, work, write=True)
         except DBAPIError as error:
             if not dialects.of_the_row(error):
@@ -537,7 +573,7 @@ _DAWN: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 
-def _times(fresh: dict[Id, list[Change]]) -> dict[tuple[int, int], datetime.datetime]:
+def _times(fresh: Mapping[Id, Sequence[Change]]) -> dict[tuple[int, int], datetime.datetime]:
     """The time of each change of a batch: that of the flush, a microsecond apart in their own order."""
     now = datetime.datetime.now(datetime.UTC)
     flushed = sorted(one.version for changes in fresh.values() for one in changes)

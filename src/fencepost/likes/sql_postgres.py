@@ -68,15 +68,15 @@ class Unnested:
         self._timed = liked_at is not None
         likes: Table = like_item.table
         columns: dict[str, TypeEngine[Any]] = {
-            "item": _wide(item),
-            "member": _wide(like_user),
+            "item": wide(item),
+            "member": wide(like_user),
             "liked": Boolean(),
         }
         if liked_at is not None:
             columns["at"] = liked_at.type
         want = (
             select(
-                func.unnest(*(_array(f"{name}s", kind) for name, kind in columns.items()))
+                func.unnest(*(array(f"{name}s", kind) for name, kind in columns.items()))
                 .table_valued(*(column(name, kind) for name, kind in columns.items()))
                 .render_derived(name="given")
             )
@@ -126,7 +126,7 @@ class Unnested:
         this statement waits for a row.
         """
         rows = connection.execute(
-            self._locking, {"of_scope": scope, "ids": _text(items), "keys": _text(keys)}
+            self._locking, {"of_scope": scope, "ids": as_text(items), "keys": as_text(keys)}
         )
         return {item: (epoch or 0, seq or 0) for item, epoch, seq in rows}
 
@@ -152,19 +152,19 @@ class Unnested:
         if not rows:
             return 0
         given = {
-            "items": _text([item for item, _ in rows]),
-            "members": _text([one.user for _, one in rows]),
-            "likeds": _text([int(one.liked) for _, one in rows]),
+            "items": as_text([item for item, _ in rows]),
+            "members": as_text([one.user for _, one in rows]),
+            "likeds": as_text([int(one.liked) for _, one in rows]),
         }
         if self._timed:
             moments = (times[one.version] for _, one in rows)
-            given["ats"] = _text(
+            given["ats"] = as_text(
                 [str(at if self._zoned else at.replace(tzinfo=None)) for at in moments]
             )
         statement = self._statement
         if newest:
             statement = self._with_versions
-            given |= {f"v_{name}s": _text([row[name] for row in newest]) for name in newest[0]}
+            given |= {f"v_{name}s": as_text([row[name] for row in newest]) for name in newest[0]}
         changed: int = connection.execute(statement, given).scalar_one()
         return changed
 
@@ -172,8 +172,8 @@ class Unnested:
 def _locking(item: Column[Any]) -> Any:
     """Which of some items there are, their rows locked, and their versions."""
     given = (
-        func.unnest(_array("ids", _wide(item)), _array("keys", Text()))
-        .table_valued(column("id", _wide(item)), column("key", Text()))
+        func.unnest(array("ids", wide(item)), array("keys", Text()))
+        .table_valued(column("id", wide(item)), column("key", Text()))
         .render_derived(name="given")
     )
     version = and_(versions.c.scope == bindparam("of_scope"), versions.c.item == given.c.key)
@@ -195,7 +195,7 @@ def _remembered() -> Any:
         "seq": BigInteger(),
     }
     rows = (
-        func.unnest(*(_array(f"v_{name}s", kind) for name, kind in kinds.items()))
+        func.unnest(*(array(f"v_{name}s", kind) for name, kind in kinds.items()))
         .table_valued(*(column(name, kind) for name, kind in kinds.items()))
         .render_derived(name="newer")
     )
@@ -210,17 +210,17 @@ def _remembered() -> Any:
     )
 
 
-def _wide(of: Column[Any]) -> BigInteger | String:
+def wide(of: Column[Any]) -> BigInteger | String:
     """The type of an id in an array: as wide as any, so that only the column itself can refuse it."""
     return BigInteger() if of.type.python_type is int else Text()
 
 
-def _array(name: str, kind: TypeEngine[Any]) -> Any:
-    """A parameter that is an array, given as ``_text``: drivers take five times as long over a list."""
+def array(name: str, kind: TypeEngine[Any]) -> Any:
+    """A parameter that is an array, given as ``as_text``: drivers take five times as long over a list."""
     return cast(bindparam(name, type_=Text()), ARRAY(kind))
 
 
-def _text(values: Sequence[int | str]) -> str:
+def as_text(values: Sequence[int | str]) -> str:
     """An array as PostgreSQL reads it."""
     return (
         "{" + ",".join([str(one) if isinstance(one, int) else _quoted(one) for one in values]) + "}"

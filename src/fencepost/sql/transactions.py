@@ -67,6 +67,66 @@ async def transact_async(engine: AsyncEngine, work: Work[T], *, write: bool) -> 
             await asyncio.sleep(_pause(error, tries))
 
 
+def at_once(engine: Engine, work: Work[T]) -> T:
+    """Run ``work``, one statement that commits by itself and may be sent twice.
+
+    Args:
+        engine: Where.
+        work: Called with the connection; once more where its statement was undone in passing, or
+            its connection broke.
+
+    Raises:
+        Unavailable: Nothing was applied.
+        OutcomeUnknown: It was sent, and its last reply was lost.
+    """
+    tries = _Tries()
+    while True:
+        try:
+            with engine.connect() as connection:
+                tries.sent = True
+                return work(connection.execution_options(isolation_level="AUTOCOMMIT"))
+        except (DBAPIError, PoolTimeout) as error:
+            time.sleep(tries.pause(error))
+
+
+async def at_once_async(engine: AsyncEngine, work: Work[T]) -> T:
+    """The same on an async engine."""
+    tries = _Tries()
+    while True:
+        try:
+            async with engine.connect() as connection:
+                tries.sent = True
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                return await connection.run_sync(work)
+        except (DBAPIError, PoolTimeout) as error:
+            await asyncio.sleep(tries.pause(error))
+
+
+class _Tries:
+    """How often one statement was tried, and whether it may have been applied without a word."""
+
+    def __init__(self) -> None:
+        self.sent = False
+        self._unknown = False
+        self._count = 0
+
+    def pause(self, error: DBAPIError | PoolTimeout) -> float:
+        """Seconds until the next try; the error, if there is none."""
+        self._count += 1
+        if self.sent and isinstance(error, DBAPIError):
+            # Who was told by the server knows; who was cut off does not.
+            self._unknown = self._unknown or not dialects.undone(error)
+        self.sent = False
+        try:
+            return _pause(error, self._count)
+        except Unavailable as away:
+            if self._unknown:
+                raise OutcomeUnknown(
+                    f"the reply was lost: it was applied once or not at all: {away}"
+                ) from error
+            raise
+
+
 def _within(connection: Connection, work: Work[T], write: bool) -> T:
     connection, commit, rollback = dialects.begin(connection, write=write)
     try:
