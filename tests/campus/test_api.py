@@ -799,3 +799,28 @@ async def test_metrics_count_requests_by_route_and_likes_by_what_they_did(
     assert "campus_like_server_up 1.0" in text
     assert "fencepost_likes_backlog_items" in text
     assert "fencepost_likes_sets_total 2.0" in text
+
+
+async def test_metrics_show_the_journal_its_flushes_and_what_an_audit_found(
+    settings: Settings,
+) -> None:
+    async with open_app(replace(settings, flusher=False)) as api:
+        await api.put("/api/activities/1/likes/ada")
+        assert await campus(api).likes.drain() == 0
+        await api.put("/api/activities/1/likes/eve")
+        text = (await api.get("/metrics")).text
+    for line in (
+        "# TYPE fencepost_likes_flush_seconds histogram",
+        'fencepost_likes_flush_seconds_bucket{le="+Inf"} 1.0',
+        "fencepost_likes_flush_seconds_count 1.0",
+        "fencepost_likes_entries_total 1.0",
+        "fencepost_likes_flush_refused_total 0.0",
+        "fencepost_likes_cold_loads_total 1.0",
+        "fencepost_likes_dirty_drains_total 0.0",
+        "fencepost_likes_differences_total 0.0",
+        "fencepost_likes_backlog_items 1.0",
+        "fencepost_likes_backlog_changes 1.0",
+        "# TYPE fencepost_likes_oldest gauge",
+    ):
+        assert line in text, line
+    assert "\nfencepost_likes_backlog_seconds 0.0\n" not in text

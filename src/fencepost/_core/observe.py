@@ -61,6 +61,14 @@ class ColdLoad(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DirtyDrain(Event):
+    """A caller found an item without its header and with changes that SQL lacks: it flushed them."""
+
+    likes: str
+    item: str
+
+
+@dataclass(frozen=True, slots=True)
 class Flushed(Event):
     """A batch of the journal went to SQL. ``verdict``: done, refused or orphaned rows inside."""
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
@@ -60,6 +65,11 @@ class Metrics:
             "Activities whose likes wait in the journal.",
             registry=self.registry,
         )
+        self.backlog_changes = Gauge(
+            "fencepost_likes_backlog_changes",
+            "Changes that they are, counted over the first thousand activities a shard.",
+            registry=self.registry,
+        )
         self.backlog_seconds = Gauge(
             "fencepost_likes_backlog_seconds",
             "For how long the oldest of them waits.",
@@ -79,18 +89,41 @@ class Metrics:
         return generate_latest(self.registry)
 
 
+_LIKE_GAUGES = {
+    "dirty": "Items that this process saw waiting when it looked last.",
+    "oldest": "Seconds for which the oldest of them waited.",
+}
+
+
 class _Stats(Collector):
+    """What ``likes.stats()`` counts, and how long flushes took."""
+
     def __init__(self, stats: Callable[[], Mapping[str, object]]) -> None:
         self._stats = stats
 
     def collect(self) -> Iterable[Metric]:
-        for name, value in sorted(self._stats().items()):
-            if isinstance(value, int | float):
-                counter = CounterMetricFamily(
-                    f"fencepost_likes_{name}", f"Likes: {name} of this process."
-                )
-                counter.add_metric([], float(value))
-                yield counter
+        stats = dict(self._stats())
+        seconds, flushes = stats.pop("flush_seconds", 0.0), stats.pop("flushes", 0)
+        buckets = stats.pop("flush_buckets", {})
+        for name, value in sorted(stats.items()):
+            if not isinstance(value, int | float):
+                continue
+            family: CounterMetricFamily | GaugeMetricFamily
+            if name in _LIKE_GAUGES:
+                family = GaugeMetricFamily(f"fencepost_likes_{name}", _LIKE_GAUGES[name])
+            else:
+                says = f"Likes: {name.replace('_', ' ')} of this process."
+                family = CounterMetricFamily(f"fencepost_likes_{name}", says)
+            family.add_metric([], float(value))
+            yield family
+        if isinstance(buckets, dict) and isinstance(seconds, float) and isinstance(flushes, int):
+            took = [(str(most), float(count)) for most, count in buckets.items()]
+            histogram = HistogramMetricFamily(
+                "fencepost_likes_flush_seconds",
+                "Seconds from a flush's claim to its acknowledgement.",
+            )
+            histogram.add_metric([], [*took, ("+Inf", float(flushes))], seconds)
+            yield histogram
 
 
 class _Caches(Collector):

@@ -194,6 +194,7 @@ class Campus:
         else:
             self.metrics.link.set(1)
             self.metrics.backlog_items.set(backlog.items)
+            self.metrics.backlog_changes.set(backlog.changes)
             self.metrics.backlog_seconds.set(backlog.oldest)
         return self.metrics.text()
 

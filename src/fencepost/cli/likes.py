@@ -51,7 +51,8 @@ def status(as_json: bool, **options: Any) -> None:
         _say(
             as_json,
             asdict(backlog),
-            f"{backlog.items} items wait for their flush; the oldest for {backlog.oldest:.1f} s",
+            f"{backlog.items} items with {backlog.changes} changes wait for their flush; "
+            f"the oldest for {backlog.oldest:.1f} s",
         )
         return 0
 

@@ -23,6 +23,7 @@ from fencepost.journal.protocol import Place
 from fencepost.likes import audit, durable, lists, lives, protocol
 from fencepost.likes.audit import Difference
 from fencepost.likes.durable import Fate, Verdict, Wanted
+from fencepost.likes.figures import Figures
 from fencepost.likes.ledger import Knowledge, Ledger
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
@@ -50,10 +51,17 @@ DURABILITIES: Final = ("behind", "replicated", "committed")
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is not in SQL yet: how many items, and for how many seconds the oldest waits."""
+    """What is not in SQL yet.
+
+    Args:
+        items: How many items wait.
+        oldest: For how many seconds the oldest of them does.
+        changes: How many changes they are, counted over the first thousand items a shard.
+    """
 
     items: int
     oldest: float
+    changes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,8 @@ class LikesBase(ABC):
         self._namespace = client.namespace
         self._store = store
         count = self.options.shards
+        self._figures = Figures(client.hook)
+        hook = self._figures.hook()
         self._shards = [
             Shard(
                 name,
@@ -87,7 +97,7 @@ class LikesBase(ABC):
                 Place(f"likes:{keys.escape(name)}", number, count),
                 store,
                 self.options,
-                client.hook,
+                hook,
             )
             for number in range(count)
         ]
@@ -111,7 +121,15 @@ class LikesBase(ABC):
         return key, keys.shard_number(key, len(self._shards))
 
     def stats(self) -> dict[str, Any]:
-        """Counters of this process since it began: sets, changes, flush passes, rows, failures."""
+        """What this process counted since it began, and what it saw of the backlog last.
+
+        Counters: ``sets`` and ``changes``; ``flushes`` (transactions), ``flush_seconds`` and
+        ``flush_buckets`` (how many took at most so many seconds), ``entries`` and ``changed`` (what
+        they read and the rows that changed), ``orphans``, ``poison``, ``flush_refused`` (an older
+        fence or epoch), ``passes`` and ``failures`` of the flusher, ``groups`` of ``committed``;
+        ``cold_loads``, ``dirty_drains`` (an item without header was flushed by who asked for it),
+        ``differences`` (of audits), ``lost``. Seen: ``dirty`` items, ``oldest`` seconds, ``pressure``.
+        """
         flat = asdict(self._flushing)
         mine = {
             "sets": self._sets,
@@ -124,7 +142,7 @@ class LikesBase(ABC):
             "oldest": self._pressure.oldest,
             "pressure": self._pressure.level.name.lower(),
         }
-        return {**mine, **flat.pop("done"), **flat, **pressure}
+        return {**mine, **flat.pop("done"), **flat, **pressure, **self._figures.told()}
 
     async def _set(
         self, io: Port, item: Any, user: Any, liked: bool, durability: Durability
@@ -370,6 +388,7 @@ class LikesBase(ABC):
                     io, self._shards[number], self._known[number], key, repair=repair
                 )
                 found += differences
+                self._figures.differences += len(differences)
                 seen += 1
                 if progress is not None:
                     progress(seen)
@@ -380,7 +399,13 @@ class LikesBase(ABC):
         firsts = await io.all(
             [commands.read("ZRANGE", one.keys.since, 0, 0, "WITHSCORES") for one in self._shards]
         )
+        changes = 0
+        for shard, size in zip(self._shards, sizes, strict=True):
+            if size:
+                items = await dirty_items(io, shard)
+                journals = [commands.read("HLEN", shard.keys.journal(item)) for item in items]
+                changes += sum(await io.all(journals))
         seconds, micros = await io.run(commands.read("TIME"))
         now = int(seconds) + int(micros) / 1e6
         since = [float(score_of(first)) / 1000 for first in firsts if first]
-        return Backlog(sum(sizes), max(0.0, now - min(since)) if since else 0.0)
+        return Backlog(sum(sizes), max(0.0, now - min(since)) if since else 0.0, changes)

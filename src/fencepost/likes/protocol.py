@@ -32,7 +32,7 @@ from typing import Final
 
 from fencepost._core import commands
 from fencepost._core.keys import LikeShard, field_of, user_of
-from fencepost._core.observe import ColdLoad, Flushed, FlushRefused, Hook, SetAside
+from fencepost._core.observe import ColdLoad, DirtyDrain, Flushed, FlushRefused, Hook, SetAside
 from fencepost._core.port import OtherServer, Port
 from fencepost._core.script import Call
 from fencepost.errors import UnknownItem
@@ -277,8 +277,7 @@ async def load(io: Port, shard: Shard, known: Known, item: str, user: str | None
         case s.Gone():
             raise unknown_item(item)
         case s.Dirty():
-            _, after = await flush_items(io, shard, known, (item,))
-            return after
+            return await drain_dirty(io, shard, known, item)
     snapshot: Snapshot = await io.call(
         shard.store.snapshot,
         shard.place,
@@ -317,11 +316,18 @@ async def load(io: Port, shard: Shard, known: Known, item: str, user: str | None
         case s.Gone():
             raise unknown_item(item)
         case s.Dirty():
-            _, after = await flush_items(io, shard, known, (item,))
-            return after
+            return await drain_dirty(io, shard, known, item)
         case s.Filled(fields):
             await evict_over(io, shard, item, fields)
     return known
+
+
+async def drain_dirty(io: Port, shard: Shard, known: Known, item: str) -> Known | None:
+    """Bring to SQL what waits of an item whose header is lost, so that it can be loaded."""
+    if shard.hook.listener is not None:
+        shard.hook.listener(DirtyDrain(shard.name, item))
+    _, after = await flush_items(io, shard, known, (item,))
+    return after
 
 
 async def evict_over(io: Port, shard: Shard, item: str, fields: int) -> None:
