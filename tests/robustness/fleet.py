@@ -112,6 +112,7 @@ class Fleet:
         services: How many services.
         flushers: How many flushers.
         items: How many activities there are.
+        proxy: Whether services reach the server through a proxy, which takes its time.
         careless: Take a guard away from the flushers, for a run that must fail.
         clocks: Give the server a clock that can be set, and the workers another.
         disk: Give the database a small disk of its own.
@@ -124,6 +125,7 @@ class Fleet:
         services: int = 2,
         flushers: int = 2,
         items: int = 6,
+        proxy: bool = True,
         careless: bool = False,
         clocks: bool = False,
         disk: bool = False,
@@ -136,7 +138,7 @@ class Fleet:
         envs = [clock.env for clock in self.clocks] or [{}, {}]
         self.server, self._env = ServerProcess("valkey", aof="always", env=envs[0]), envs[1]
         self.settings = Settings(data=home / "data", url=self.server.unix_url, samples=False)
-        self._disk = disk
+        self._disk, self._behind_proxy = disk, proxy
         self._count = (services, flushers, items)
         self._careless = ["careless"] if careless else []
         self.services: list[Worker] = []
@@ -160,7 +162,8 @@ class Fleet:
         services, flushers, items = self._count
         settings = self.settings
         serve = [sys.executable, "-m", "fencepost.cli", "serve", "--port", "0", "--no-flusher"]
-        serve += ["--no-samples", "--data", str(settings.data), "--url", self.proxy.url]
+        serve += ["--no-samples", "--data", str(settings.data)]
+        serve += ["--url", self.proxy.url if self._behind_proxy else self.server.unix_url]
         flush = [sys.executable, "-m", "robustness.flusher", str(settings.data)]
         flush += [str(settings.url), settings.namespace, *self._careless]
         for number in range(services):
@@ -184,16 +187,20 @@ class Fleet:
             worker.start()
         for worker in (*self.services, *self.flushers):
             worker.wait_ready()
-        for number in range(items):
-            new = {
-                "title": f"no. {number}",
-                "place": "x",
-                "starts_at": "2030-01-01T00:00:00Z",
-                "capacity": 1,
-            }
-            answer = httpx.post(f"http://127.0.0.1:{self.port(0)}/api/activities", json=new)
-            assert answer.status_code == 201, answer.text
-            self.items.append(answer.json()["id"])
+        self._add(items)
+
+    def _add(self, items: int) -> None:
+        with httpx.Client(base_url=f"http://127.0.0.1:{self.port(0)}", timeout=SOON) as client:
+            for number in range(items):
+                new = {
+                    "title": f"no. {number}",
+                    "place": "x",
+                    "starts_at": "2030-01-01T00:00:00Z",
+                    "capacity": 1,
+                }
+                answer = client.post("/api/activities", json=new)
+                assert answer.status_code == 201, answer.text
+                self.items.append(answer.json()["id"])
 
     def port(self, service: int) -> int:
         """Where a service listens now."""

@@ -30,16 +30,23 @@ class Client:
         where: Where services listen now, by number; asked before each connection.
         items: Ids of the items.
         seed: Of what it does.
+        services: How many there are.
     """
 
     def __init__(
-        self, number: int, where: Callable[[int], int], items: Sequence[int], seed: int
+        self,
+        number: int,
+        where: Callable[[int], int],
+        items: Sequence[int],
+        seed: int,
+        services: int = 2,
     ) -> None:
         self.history: list[Op | Mark] = []
         self.unannounced: list[str] = []
         self.answers = 0
         self._users = [f"c{number}u{user}" for user in range(3)]
         self._where = where
+        self._services = services
         self._items = items
         self._dice = random.Random(f"{seed}:{number}")
         self._connections: dict[int, http.client.HTTPConnection] = {}
@@ -75,7 +82,7 @@ class Client:
         self._connections.clear()
 
     def _ask(self, item: int, user: str, want: bool | None) -> Outcome:
-        service = self._dice.randrange(2)
+        service = self._dice.randrange(self._services)
         path = f"/api/activities/{item}"
         if want is None:
             method, path = "GET", f"{path}?user={user}"
@@ -169,13 +176,13 @@ class Traffic:
         last = [client.history[-1] if client.history else None for client in self.clients]
         assert arrived, f"clients get no answers though everything has healed; their last: {last}"
 
-    def stop(self) -> None:
+    def stop(self, *, look_round: bool = True) -> None:
         """Let everybody finish what it is at, and look round."""
         self._stop.set()
         for thread in self._threads:
             thread.join(PATIENCE)
             assert not thread.is_alive(), "a request got no answer"
-        for client in self.clients:
+        for client in self.clients if look_round else ():
             client.look_round()
 
     def __enter__(self) -> Self:
