@@ -21,7 +21,7 @@ from fencepost import AsyncClient, Client
 from fencepost._core.group import AsyncGroup, Group, _Last
 from fencepost._core.keys import field_of
 from fencepost._core.port import Port
-from fencepost.errors import OutcomeUnknown, Refused, Unavailable
+from fencepost.errors import ConfigMismatch, OutcomeUnknown, Refused, Unavailable
 from fencepost.likes import LikeOptions, SqlLikes, durable, protocol
 from fencepost.likes.durable import DONE, Lately, Verdict, Wanted, commit_group, set_committed
 from fencepost.likes.store import Committed, ItemBatch, Place, Poisoned
@@ -771,6 +771,46 @@ async def test_to_disk(kind: str, engine: Engine, namespace: str) -> None:
         with Client.from_url(server.url, namespace=namespace) as client:
             assert client.likes("x", store=SqlLikes(engine, **TABLES), options=options).drain() == 0
         assert rows_of(engine, 1) == {"u"}
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+async def test_to_disk_is_refused_at_birth_where_the_server_can_not(
+    kind: str, engine: Engine, namespace: str
+) -> None:
+    """A Valkey without an append-only file, a Redis that knows no WAITAOF: told when a service starts."""
+    require(kind, find_binary(kind) is not None)
+    options = LikeOptions(shards=1, replicas=0, replicated="aof", replicated_wait=20.0)
+    with ServerProcess(kind, aof="everysec" if kind == "redis" else None) as server:
+        store = SqlLikes(engine, **TABLES)
+        with Client.from_url(server.url, namespace=namespace) as client:
+            with pytest.raises(Refused, match="WAITAOF"):
+                client.likes("x", store=store, options=options).check()
+            client.likes("x", store=store, options=LikeOptions(shards=1)).check()
+        async with AsyncClient.from_url(server.url, namespace=namespace) as loop:
+            with pytest.raises(Refused, match="WAITAOF"):
+                await loop.likes("x", store=store, options=options).check()
+    with (
+        ServerProcess("valkey", aof="everysec") as server,
+        Client.from_url(server.url, namespace=namespace) as client,
+    ):
+        client.likes("x", store=store, options=options).check()
+
+
+async def test_what_can_not_work_is_refused_at_birth(
+    engine: Engine, server_url: str, namespace: str
+) -> None:
+    store = SqlLikes(engine, **TABLES)
+    with Client.from_url(server_url, namespace=namespace) as client:
+        client.likes("x", store=store, options=LikeOptions(shards=2)).check()
+        with pytest.raises(ConfigMismatch, match="Set shards=2"):
+            client.likes("x", store=store, options=LikeOptions(shards=3)).check()
+    limits = ("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lfu")
+    with (
+        ServerProcess("valkey", *limits) as server,
+        Client.from_url(server.url, namespace=namespace) as client,
+        pytest.raises(Refused, match="allkeys-lfu"),
+    ):
+        client.likes("y", store=store).check()
 
 
 def test_options_that_cannot_work_are_refused() -> None:

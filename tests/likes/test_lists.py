@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, event, insert, select
 
 from fencepost import Client
 from fencepost.errors import Refused
@@ -70,6 +70,17 @@ def test_liked_by_shows_what_is_not_in_sql_yet(likes: Likes) -> None:
     likes.like(4, "ann")
     likes.unlike(2, "ann")
     assert likes.liked_by("ann").items == [4, 3, 1]
+
+
+def test_liked_by_asks_sql_twice_however_many_hints_there_are(likes: Likes, engine: Engine) -> None:
+    """The page, and in one question which of the hinted likes below it SQL has already."""
+    for item in (1, 2, 3, 4):
+        likes.like(item, "ann")
+    asked: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *seen: asked.append(seen[2]))
+    assert likes.liked_by("ann").items == [4, 3, 2, 1]
+    selects = [one for one in asked if one.startswith("SELECT")]
+    assert len(selects) == 2, selects
 
 
 def test_liked_by_without_hints_shows_it_after_its_flush(client: Client, likes: Likes) -> None:

@@ -291,6 +291,7 @@ async def open_campus(settings: Settings) -> AsyncIterator[Campus]:
             likes=open_likes(client, store, embedded=settings.url is None),
             sessions=Sessions(secret, settings.token),
         )
+        await campus.likes.check()
         campus.metrics.watch(campus.likes.stats)
         for cache in (campus.activities.details, campus.activities.board):
             campus.metrics.watch_cache(cache.name, cache.stats)

@@ -57,6 +57,20 @@ class AsyncLikes(LikesBase):
             for number, lately in enumerate(self._lately)
         ]
 
+    async def check(self) -> None:
+        """Find out when a service starts, and not at its first like, whether this can work.
+
+        Nothing is sent when a client or a like cache is made, so this is where what can't be done
+        is refused: an eviction policy that takes what is not in SQL yet, another number of shards
+        than the database knows, ``replicated="aof"`` on a server without an append-only file or
+        WAITAOF (Redis 7.2, Valkey).
+
+        Raises:
+            Refused, ConfigMismatch: It can't work; the message says what to change.
+            Unavailable: Server or database can't be reached.
+        """
+        await self._check(self._io)
+
     async def set(
         self,
         item: int | str,
@@ -300,6 +314,10 @@ class Likes(LikesBase):
 
     async def _joined(self, number: int, wanted: Wanted) -> Verdict:
         return self._groups_of[number].join(wanted, self.options.commit_wait)
+
+    def check(self) -> None:
+        """See ``AsyncLikes.check``."""
+        run_sync(self._check(self._io))
 
     def set(
         self,

@@ -184,6 +184,11 @@ class LikesBase(ABC):
             await self._look(io)
         return result
 
+    async def _check(self, io: Port) -> None:
+        if self.options.replicated == "aof":
+            await self._can_replicate()
+        await self._opened(io, 0)
+
     async def _opened(self, io: Port, number: int) -> Known:
         """What is known of a shard, and kept, whatever the call that asks for it ends with."""
         known = self._known[number]
@@ -297,9 +302,10 @@ class LikesBase(ABC):
         rows = await io.call(self._store.liked_by, self._store.user_id(who), limit + 1, cursor)
         page = rows[:limit]
         shown = {row.id for row in page}
-        new = [
-            item for item in owed if item not in shown and not await self._has_row(io, item, who)
-        ]
+        new = [item for item in owed if item not in shown]
+        if new:  # what SQL has already stands in the list at its own place
+            rest = await io.call(self._store.liked_among, self._store.user_id(who), new)
+            new = [item for item in new if item not in rest]
         candidates = [*new, *(row.id for row in page)]
         statuses = await self._status_many(io, candidates, user)
         liked = [item for item in candidates if item in statuses and statuses[item].liked]
@@ -320,14 +326,6 @@ class LikesBase(ABC):
             for item, (version,) in zip(items, versions, strict=True)
             if version is not None and read_version(version)[0]
         ]
-
-    async def _has_row(self, io: Port, item: Id, who: str) -> bool:
-        """Whether SQL has the like already: it then stands in the list at its own place."""
-        _, number = self._find(item)
-        snapshot = await io.call(
-            self._store.snapshot, self._shards[number].place, item, self._store.user_id(who), 0
-        )
-        return bool(snapshot.liked)
 
     def _hint(self, user: str) -> str:
         return keys.like_hint(self._namespace, self.name, user)

@@ -150,6 +150,14 @@ class _Statements:
             self.item_key(after.id)
         return self._page(connection, self._like_item, self._like_user == user, limit, after)
 
+    def _liked_among(self, connection: Connection, user: Id, items: Sequence[Id]) -> list[Id]:
+        found: list[Id] = []
+        for start in range(0, len(items), _PAIRS_AT_ONCE):
+            some = items[start : start + _PAIRS_AT_ONCE]
+            of_user = select(self._like_item).where(self._like_user == user)
+            found += connection.execute(of_user.where(self._like_item.in_(some))).scalars()
+        return found
+
     def _page(
         self,
         connection: Connection,
@@ -428,6 +436,9 @@ class SqlLikes(_Statements):
     def liked_by(self, user: Id, limit: int, after: Cursor | None) -> list[Like]:
         return transact(self.engine, lambda c: self._liked_by(c, user, limit, after), write=False)
 
+    def liked_among(self, user: Id, items: Sequence[Id]) -> list[Id]:
+        return transact(self.engine, lambda c: self._liked_among(c, user, items), write=False)
+
     def items(self, limit: int, after: Id | None) -> list[Id]:
         return transact(self.engine, lambda c: self._page_of_items(c, limit, after), write=False)
 
@@ -511,6 +522,11 @@ class AsyncSqlLikes(_Statements):
     async def liked_by(self, user: Id, limit: int, after: Cursor | None) -> list[Like]:
         return await transact_async(
             self.engine, lambda c: self._liked_by(c, user, limit, after), write=False
+        )
+
+    async def liked_among(self, user: Id, items: Sequence[Id]) -> list[Id]:
+        return await transact_async(
+            self.engine, lambda c: self._liked_among(c, user, items), write=False
         )
 
     async def items(self, limit: int, after: Id | None) -> list[Id]:

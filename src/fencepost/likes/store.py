@@ -167,7 +167,11 @@ class LikeStore(Ids, Protocol):
     def snapshot(
         self, place: Place, item: Id, user: Id | None, full_max: int
     ) -> Snapshot | Awaitable[Snapshot]:
-        """Read epoch, count, the user's row and (up to ``full_max``) all likers in one snapshot."""
+        """Read epoch, count, the user's row and (up to ``full_max``) all likers in one snapshot.
+
+        From where ``commit`` writes, never from a replica that may lag behind it: what has left the
+        journal must be seen.
+        """
         ...
 
     def likers(
@@ -180,6 +184,10 @@ class LikeStore(Ids, Protocol):
         self, user: Id, limit: int, after: Cursor | None
     ) -> Sequence[Like] | Awaitable[Sequence[Like]]:
         """What a user likes, the newest first, below a cursor."""
+        ...
+
+    def liked_among(self, user: Id, items: Sequence[Id]) -> Sequence[Id] | Awaitable[Sequence[Id]]:
+        """Which of some items a user likes."""
         ...
 
     def items(self, limit: int, after: Id | None) -> Sequence[Id] | Awaitable[Sequence[Id]]:
