@@ -1,12 +1,15 @@
 """Likes against a dict of sets: random clicks, reads, losses and flushers that die, in any order.
 
 Hypothesis writes the schedule and shrinks it when something is wrong; every step runs the real
-scripts on the real server and the real statements on SQLite.
+scripts on the real server and the real statements, on SQLite and on PostgreSQL. Replies are lost on
+their way from the server and from the database, whose transactions fail before and after COMMIT.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -20,14 +23,20 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from sqlalchemy import create_engine
 
+from fencepost.errors import OutcomeUnknown, Unavailable
+from fencepost.likes import SqlLikes
 from fencepost.likes.protocol import LikeStatus
 from fencepost.likes.scripts import SCRIPTS, Scripts
-from support.likes import Lab, count_of, drifted, without
+from support.likes import TABLES, Lab, count_of, drifted, metadata, without
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sqlalchemy import Engine
+
+    from fencepost.likes.store import Committed, Place
     from fencepost.testing import Play
     from support.likes import Actor
 
@@ -39,7 +48,7 @@ users = st.sampled_from(USERS)
 class Machine(RuleBasedStateMachine):
     """One item and two users; flushers and readers that may be left standing anywhere, and go on later."""
 
-    lab: ClassVar[Lab]
+    lab: ClassVar[Unreliable]
 
     @initialize(first=st.sets(users))
     def begin(self, first: set[str]) -> None:
@@ -107,6 +116,31 @@ class Machine(RuleBasedStateMachine):
         self.change_mind(user)
         self.go_on(-1, 9)
 
+    @rule(user=users, liked=st.booleans(), fault=st.sampled_from(["lost", "dropped", "cut"]))
+    def click_into_the_dark(self, user: str, liked: bool, fault: str) -> None:
+        """The first answer does not come: the user asks again, and is told what is true."""
+        play = self.lab.play(a=self.lab.set(self.item, user, liked))
+        play.run(f"a.set!{fault} a.*")
+        before = user in self.truth
+        (self.truth.add if liked else self.truth.discard)(user)
+        result = self.lab.do(self.lab.set(self.item, user, liked))
+        assert result.count == len(self.truth)
+        if fault != "lost":
+            assert result.changed is (before is not liked)
+
+    @rule(when=st.sampled_from(["before", "after"]))
+    def database_fails(self, when: str) -> None:
+        """A flush whose transaction is undone by an error, or committed without a word."""
+        play = self.lab.play(a=self.lab.flush(self.item))
+        with self.lab.failing(when):
+            play.run("a.claim")
+            if play.waits_at("a") == "commit":
+                play.run("a.commit")
+                with pytest.raises((Unavailable, OutcomeUnknown)):
+                    play.result("a")
+        play.run("a.*")
+        assert drifted(self.lab.engine) == []
+
     @precondition(lambda self: self.standing)
     @rule(which=st.integers(0, 5), fault=st.sampled_from(["lost", "cut", "crash"]))
     def fail(self, which: int, fault: str) -> None:
@@ -159,12 +193,35 @@ class Machine(RuleBasedStateMachine):
         self.lab.shows(self.item, self.truth, USERS)
 
 
+class Unreliable(Lab):
+    """A lab whose database fails when it is told to."""
+
+    @contextlib.contextmanager
+    def failing(self, when: str) -> Iterator[None]:
+        """Each transaction ends in an error: undone (``before``), or committed (``after``)."""
+
+        def broken(place: Place, *args: Any) -> Committed:
+            if when == "after":
+                commit(place, *args)
+                raise OutcomeUnknown("the reply to COMMIT was lost")
+            raise Unavailable("the database undid it")
+
+        commit = self.store.commit
+        self.store.commit = broken  # type: ignore[method-assign]
+        broken.__name__ = "commit"
+        try:
+            yield
+        finally:
+            self.store.commit = commit  # type: ignore[method-assign]
+
+
 def run(
     url: str,
     namespace: str,
     home: Path,
     variants: list[dict[str, Any]],
     scripts: Scripts = SCRIPTS,
+    engine: Engine | None = None,
     **bounds: Any,
 ) -> None:
     common: dict[str, Any] = {
@@ -175,14 +232,58 @@ def run(
         "suppress_health_check": list(HealthCheck),
     }
     for number, options in enumerate(variants):
-        with Lab(url, f"{namespace}-{number}", home, scripts=scripts, **options) as lab:
+        name = f"{namespace}-{number}"
+        with Unreliable(url, name, home, scripts=scripts, engine=engine, **options) as lab:
             machine = type("LikesMachine", (Machine,), {"lab": lab})
-            run_state_machine_as_test(machine, settings=settings(**common, **bounds))
+            run_state_machine_as_test(machine, settings=settings(**{**common, **bounds}))
 
 
 def test_likes_are_sets(server_url: str, namespace: str, tmp_path: Path) -> None:
     """Whole items, sparse items, and journals that are flushed one change at a time."""
     run(server_url, namespace, tmp_path, VARIANTS, max_examples=20, stateful_step_count=20)
+
+
+@pytest.fixture
+def engine(postgres_url: str) -> Iterator[Engine]:
+    engine = create_engine(postgres_url)
+    metadata.create_all(engine)
+    SqlLikes(engine, **TABLES).create_tables()
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=["whole", "sparse", "one by one"])
+def test_likes_are_sets_on_postgresql(
+    server_url: str, namespace: str, tmp_path: Path, engine: Engine, variant: int
+) -> None:
+    """The same machine on the other database, where a flush is one statement."""
+    some = VARIANTS[variant : variant + 1]
+    run(
+        server_url,
+        namespace,
+        tmp_path,
+        some,
+        engine=engine,
+        max_examples=8,
+        stateful_step_count=20,
+    )
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=["whole", "sparse", "one by one"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_likes_are_sets_in_long(
+    server_url: str,
+    namespace: str,
+    tmp_path: Path,
+    kind: str,
+    variant: int,
+    request: pytest.FixtureRequest,
+) -> None:
+    engine = request.getfixturevalue("engine") if kind == "postgres" else None
+    some = VARIANTS[variant : variant + 1]
+    bounds = {"max_examples": 300, "stateful_step_count": 40, "derandomize": False}
+    run(server_url, namespace, tmp_path, some, engine=engine, **bounds)
 
 
 @pytest.mark.parametrize(

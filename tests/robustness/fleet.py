@@ -21,6 +21,7 @@ from typing import Any, Self
 import httpx
 import redis
 
+from campus.running import bytecode
 from fencepost.campus.service import open_client, open_likes, open_store
 from fencepost.campus.settings import Settings
 from fencepost.campus.tables import open_engine
@@ -68,7 +69,7 @@ class Worker:
             self._process = subprocess.Popen(
                 self._words,
                 cwd=_TESTS,
-                env={**clean, "PYTHONUNBUFFERED": "1", **self._env},
+                env={**clean, "PYTHONUNBUFFERED": "1", **bytecode(), **self._env},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
