@@ -15,6 +15,7 @@ import pytest
 from fencepost.cache import Missing, protocol, this_load
 from fencepost.cache.flight import AsyncGate, SyncGate
 from fencepost.errors import Overloaded, Unavailable, WaitTimeout
+from fencepost.testing.proxy import Proxy
 from support.cache import altered
 from support.cachefaces import CacheFace, Loader, joined
 from support.faces import every_face
@@ -250,6 +251,20 @@ def test_ten_thousand_callers_in_two_processes(
         assert one["left"] == 0  # no flight and no task is left
         # A waiting caller is a task and a place in one flight: some KB, and no load, reply or timer.
         assert one["grown_kb"] / 5_000 < 12, one
+
+
+@every_face
+async def test_a_miss_reads_its_entry_once(make: Make, kind: str, server_url: str) -> None:
+    """That there is nothing is known from the read that every call begins with."""
+    with Proxy(server_url) as proxy:
+        face = CacheFace(kind, proxy.url, make().client.namespace)
+        try:
+            assert await face.get("k", lambda: "v") == "v"
+            assert proxy.count("GET") == 1
+            assert await face.get("k", lambda: "?") == "v"
+            assert proxy.count("GET") == 2
+        finally:
+            await face.close()
 
 
 @every_face

@@ -130,7 +130,7 @@ class AsyncCache(Reads[T]):
             Unavailable: The server can't be reached, and ``on_down`` is ``raise``.
             Exception: Whatever ``load`` raised; all callers who share it get the same.
         """
-        raw, down, asked = None, None, None
+        raw, down, asked, missed = None, None, None, False
         if not tags and not self._breaker.failures:
             # The hit path: one GET, and nothing that is not needed to answer from it.
             known = self._known.get(key) or self._know(key)
@@ -138,6 +138,7 @@ class AsyncCache(Reads[T]):
             asked = clock()
             try:
                 raw = await server.run(known.call)
+                missed = raw is None
                 if raw is not None:
                     head, end, until_ms = known.seen
                     if raw.startswith(head) and server.server_ms() < until_ms:
@@ -150,7 +151,7 @@ class AsyncCache(Reads[T]):
             except (ServerError, ValueError, MsgspecError):
                 raw = None  # it is not even a string, or no value: the long way drops it
         ask = self._ask(tags, ttl, stale, conditional)
-        return (await self._entry(key, load, ask, raw, down, asked)).value
+        return (await self._entry(key, load, ask, raw, down, asked, missed)).value
 
     async def entry(
         self,
@@ -407,13 +408,14 @@ class Cache(Reads[T]):
         stale: float | None = None,
         conditional: bool = False,
     ) -> T | None:
-        raw, down, asked = None, None, None
+        raw, down, asked, missed = None, None, None, False
         if not tags and not self._breaker.failures:
             known = self._known.get(key) or self._know(key)
             server = self._client._server  # noqa: SLF001
             asked = clock()
             try:
                 raw = server.run(known.call) if known.big else server.run_shared(known.call)
+                missed = raw is None
                 if raw is not None:
                     head, end, until_ms = known.seen
                     if raw.startswith(head) and server.server_ms() < until_ms:
@@ -426,7 +428,7 @@ class Cache(Reads[T]):
             except (ServerError, ValueError, MsgspecError):
                 raw = None  # it is not even a string, or no value: the long way drops it
         ask = self._ask(tags, ttl, stale, conditional)
-        return run_sync(self._entry(key, load, ask, raw, down, asked)).value
+        return run_sync(self._entry(key, load, ask, raw, down, asked, missed)).value
 
     def entry(
         self,

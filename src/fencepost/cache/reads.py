@@ -114,17 +114,18 @@ class Reads(ABC, Generic[T]):
         raw: bytes | None = None,
         down: Exception | None = None,
         asked: float | None = None,
+        missed: bool = False,
     ) -> Entry[T]:
-        """Read through. ``raw`` is what was read already, ``down`` why the server can't be asked,
-        ``asked`` when the call began."""
+        """Read through. ``raw`` is what was read already (``missed``: that there is nothing), ``down``
+        why the server can't be asked, ``asked`` when the call began."""
         _must_be_key(key)
         io, options = self._io, self.options
         asked = io.now() if asked is None else asked
         for _ in range(options.rounds):
             found = NOTHING
-            if down is None:
+            if down is None and not missed:
                 found, down = await self._look(key, ask, raw)
-            raw = None
+            raw, missed = None, False
             if found.state in (FRESH, EARLY, STALE) and found.stored is not None:
                 served = await self._serve(key, load, ask, found, found.stored)
                 if served is not None:
