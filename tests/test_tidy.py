@@ -37,6 +37,8 @@ PAIRS = [
     (cache.Behind, cache.AsyncBehind),
     (lock.Lock, lock.AsyncLock),
     (lock.Lease, lock.AsyncLease),
+    (lock.Locks, lock.AsyncLocks),
+    (lock.Leases, lock.AsyncLeases),
     (lock.FencedScript, lock.AsyncFencedScript),
 ]
 

@@ -30,13 +30,21 @@ from fencepost.wire.resp import why_not_shared
 from fencepost.wire.single import Server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 
     from fencepost._core.codec import Codec
     from fencepost._core.script import Call, Word
     from fencepost.cache import AsyncCache, Cache
     from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore
-    from fencepost.lock import AsyncFencedScript, AsyncLock, Fenced, FencedScript, Lock
+    from fencepost.lock import (
+        AsyncFencedScript,
+        AsyncLock,
+        AsyncLocks,
+        Fenced,
+        FencedScript,
+        Lock,
+        Locks,
+    )
     from fencepost.lock.hub import Hub
     from fencepost.server import EmbeddedServer
 
@@ -338,6 +346,41 @@ class AsyncClient(_Base):
         )
         return AsyncLock(self, name, options)
 
+    def lock_all(
+        self,
+        names: Iterable[str],
+        *,
+        ttl: float = 10.0,
+        wait: float = 10.0,
+        max_hold: float = 3600.0,
+        fair: bool = False,
+        owner: str | None = None,
+    ) -> AsyncLocks:
+        """Several locks in one acquire: all, or none; see ``fencepost.lock.AsyncLocks``.
+
+        Args:
+            names: Of the locks, in any order: they are always taken in the same one.
+            ttl: As for ``lock``.
+            wait: Seconds that a caller waits for all together.
+            max_hold: As for ``lock``.
+            fair: As for ``lock``.
+            owner: As for ``lock``.
+
+        Raises:
+            Refused: There is no name, one comes twice, or an option can't work.
+        """
+        from fencepost.lock import AsyncLocks
+        from fencepost.lock.several import ordered
+
+        options: dict[str, Any] = {
+            "ttl": ttl,
+            "wait": wait,
+            "max_hold": max_hold,
+            "fair": fair,
+            "owner": owner,
+        }
+        return AsyncLocks([self.lock(name, **options) for name in ordered(names)])
+
     async def fenced_set(
         self,
         key: str,
@@ -486,6 +529,29 @@ class Client(_Base):
             ttl=ttl, wait=wait, max_hold=max_hold, fair=fair, reentrant=reentrant, owner=owner
         )
         return Lock(self, name, options)
+
+    def lock_all(
+        self,
+        names: Iterable[str],
+        *,
+        ttl: float = 10.0,
+        wait: float = 10.0,
+        max_hold: float = 3600.0,
+        fair: bool = False,
+        owner: str | None = None,
+    ) -> Locks:
+        """Several locks in one acquire; see ``AsyncClient.lock_all``."""
+        from fencepost.lock import Locks
+        from fencepost.lock.several import ordered
+
+        options: dict[str, Any] = {
+            "ttl": ttl,
+            "wait": wait,
+            "max_hold": max_hold,
+            "fair": fair,
+            "owner": owner,
+        }
+        return Locks([self.lock(name, **options) for name in ordered(names)])
 
     def fenced_set(
         self,

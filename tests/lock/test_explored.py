@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from fencepost._core import commands
+from fencepost._core.port import Cancelled, run_sync
+from fencepost.lock.protocol import Ask, request
 from fencepost.lock.scripts import SCRIPTS, Scripts
 from fencepost.testing import (
     Faults,
@@ -20,6 +23,7 @@ from fencepost.testing import (
     Scenario,
     ScratchServer,
     ServerState,
+    SimPort,
     expiry,
     explore,
     restart_empty,
@@ -224,6 +228,53 @@ def test_what_is_given_up_needs_undoing(run: Run) -> None:
     world = LockWorld()
     faults = Faults(times=2, on=frozenset({"acquire"}), kinds=("lost", "dropped"))
     found(run(world, {"a": world.holds(undoes=False)}, faults=faults), "held by nobody")
+
+
+@pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
+@pytest.mark.parametrize("waits", [False, True], ids=["free", "held by another"])
+def test_cancelled_at_every_step_nothing_is_left(
+    scratch: ScratchServer, applied: bool, waits: bool
+) -> None:
+    """At each await in turn, before the server has the request and after."""
+    world = LockWorld(alone=False)
+    keys, at = world.keys, 0
+    while True:
+        run_sync(scratch.port.run(commands.raw("FLUSHALL")))
+        if waits:  # given back when the waiter has looked twice
+            call = request(world.place, Ask("other", "other", 10.0, 0.0))
+            run_sync(scratch.port.run(call))
+        work = world.holds(wait=5.0)(SimPort("a"))
+        steps, answer, struck = 0, None, False
+        try:
+            step = work.send(None)
+            while True:
+                # What is undone, is undone by somebody who is not cancelled.
+                strike = steps == at and not struck and step.label != "undo"
+                if not strike or applied:
+                    answer = _take(scratch, step)
+                struck = struck or strike
+                step = work.throw(Cancelled()) if strike else work.send(answer)
+                steps += 1
+                if waits and steps == 3:
+                    run_sync(scratch.port.run(commands.delete(keys.lock)))
+        except StopIteration:
+            pass
+        left = run_sync(scratch.port.run(commands.raw("KEYS", "*")))
+        names = {key.decode().rpartition("}:")[2].partition(":")[0] for key in left}
+        if waits and steps < 3:
+            names.discard("l")  # the other still holds it
+        assert names <= {"f", "x"}, (at, names)
+        if not struck:
+            break
+        at += 1
+    run_sync(scratch.port.run(commands.raw("FLUSHALL")))
+    assert at >= (8 if waits else 4)  # each of its steps was struck
+
+
+def _take(scratch: ScratchServer, step: Any) -> Any:
+    if step.kind == "run":
+        return run_sync(scratch.port.run(step.calls[0]))
+    return step.fn(*step.args) if step.kind == "call" else None
 
 
 SAME_ATTEMPT = altered(

@@ -147,11 +147,14 @@ class LockWorld:
                 if tried.open and undoes:
                     await protocol.undo(io, ending, tries=3)
                 return type(error).__name__
-            await io.call(enter, io.name)
-            await io.call(leave, io.name)
+            try:
+                await io.call(enter, io.name)
+                await io.call(leave, io.name)
+            except Cancelled:
+                pass  # the end of a block gives the lock back all the same
             try:
                 kept = await protocol.release(io, place, asked.attempt)
-            except FencepostError:
+            except (FencepostError, Cancelled):
                 kept, tried.doubt = True, True
             if tried.doubt and undoes:
                 await protocol.undo(io, ending, tries=3)

@@ -15,13 +15,13 @@ from fencepost.errors import LeaseLost
 from fencepost.lock.lease import report
 
 if TYPE_CHECKING:
-    from fencepost.lock.lease import Held
+    from fencepost.lock.lease import Guarded
 
 
 class Guard:
     """Watches one body; made in its task."""
 
-    def __init__(self, lease: Held) -> None:
+    def __init__(self, lease: Guarded) -> None:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a lease guards the body of a task; there is none here")

@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fencepost._core.aio import clock
 from fencepost.errors import LeaseLost
@@ -207,6 +207,18 @@ class Held:
             self._ended = "somebody took it away, or the server lost it"
         return kept
 
+    def _abandon(self) -> None:
+        """Give it back in the background, whatever became of it."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            if self._ended == "released":
+                return
+            self._ended = self._ended or self._why() or "released"
+        self._keeper.drop(self)
+        self._tell()
+        self._in_background()
+
     def _in_background(self) -> None:
         self._keeper.end(Ending(self.place, self.attempt), straggling(self.ttl))
 
@@ -217,7 +229,29 @@ class Held:
         )
 
 
-def report(lease: Held, error: BaseException | None) -> None:
+class Guarded(Protocol):
+    """What a body rests on: a lease, or several."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def lost(self) -> bool: ...
+
+    @property
+    def released(self) -> bool: ...
+
+    @property
+    def why(self) -> str: ...
+
+    def remaining(self) -> float: ...
+
+    def _watch(self, watcher: Callable[[], None]) -> None: ...
+
+    def _unwatch(self, watcher: Callable[[], None]) -> None: ...
+
+
+def report(lease: Guarded, error: BaseException | None) -> None:
     """At the end of a body: tell a loss, without hiding what the body itself raised.
 
     Raises:
