@@ -11,11 +11,11 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from benches import cache, cost, flush, likes, link, postgres, serve, threads, writes
+from benches import cache, cost, explorer, flush, likes, link, postgres, serve, threads, writes
 from benches.peers import NotHere
 from benches.runner import FULL, NORMAL, QUICK, Case, Row, end_on_sigterm, processors, say
 
-GROUPS = (link, cache, writes, threads, likes, cost, flush, postgres, serve)
+GROUPS = (link, cache, writes, threads, likes, cost, flush, postgres, serve, explorer)
 
 
 def _options() -> argparse.Namespace:

@@ -195,7 +195,8 @@ class LikesWorld:
         def told() -> None:
             truth, row = self.truth.state, self.store.state.item(item)
             there = row is not None and user in row.likers
-            if (pair in truth.likes) == liked != there:
+            refused = liked and pair in dict(self.store.state.aside)
+            if ((pair in truth.likes) == liked or refused) and liked != there:
                 truth = truth._replace(
                     wrong=f"told that {pair}={liked} is in SQL, which says {there}"
                 )
@@ -241,7 +242,7 @@ class LikesWorld:
 
         return work
 
-    def forget(self, item: int = 1) -> Protocol:
+    def forget(self, item: int = 1, tries: int = 1) -> Protocol:
         """The application deletes an item as it should: tombstone, SQL, tombstone."""
 
         def delete() -> None:
@@ -255,33 +256,55 @@ class LikesWorld:
 
         async def work(io: SimPort) -> None:
             await io.call(begun)
-            await lives.forget_item(io, self.shard, self.known, str(item), delete)
-            await io.call(forgotten)
+            for left in reversed(range(tries)):
+                try:
+                    await lives.forget_item(io, self.shard, self.known, str(item), delete)
+                except (OutcomeUnknown, Unavailable):
+                    if not left:
+                        raise
+                    continue
+                await io.call(forgotten)
+                break
 
         return work
 
-    def evict(self, user: int = 1, item: int = 1) -> Protocol:
+    def evict(self, user: int = 1, item: int = 1, tries: int = 1) -> Protocol:
         """A process drops a clean state to bound the header's memory."""
 
         async def work(io: SimPort) -> None:
             keys = (self.keys.header(str(item)), self.keys.journal(str(item)))
-            await io.run(self.shard.scripts.evict(keys, [f"u{user}"]))
+            for left in reversed(range(tries)):
+                try:
+                    await io.run(self.shard.scripts.evict(keys, [f"u{user}"]))
+                except (OutcomeUnknown, Unavailable):
+                    if not left:
+                        raise
+                    continue
+                break
 
         return work
 
-    def outside(self, user: int = 9, item: int = 1) -> Protocol:
+    def outside(self, user: int = 9, item: int = 1, tries: int = 1) -> Protocol:
         """Somebody inserts a row past the like cache, then invalidates the item."""
 
         def insert() -> None:
             row = self.store.state.item(item)
-            assert row is not None
+            if row is None:  # it was deleted before
+                return
             self.store.put_item(item, ItemRow(row.count + 1, row.likers | {user}, row.version))
             truth = self.truth.state
             self.truth.state = truth._replace(likes=truth.likes | {(item, user)}, outside=True)
 
         async def work(io: SimPort) -> None:
             await io.call(insert)
-            await lives.invalidate(io, self.shard, str(item))
+            for left in reversed(range(tries)):
+                try:
+                    await lives.invalidate(io, self.shard, str(item))
+                except (OutcomeUnknown, Unavailable):
+                    if not left:
+                        raise
+                    continue
+                break
 
         return work
 

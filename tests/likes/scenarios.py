@@ -117,6 +117,46 @@ def lost_reply_and_reader(**options: Any) -> Scenario:
     )
 
 
+LIFE = frozenset(("forget", "invalidate", "evict"))
+
+
+def lost_reply_of_forget(**options: Any) -> Scenario:
+    """An item is deleted, and one of its tombstones is cut, dropped, or loses its reply; it is tried again."""
+    w = LikesWorld(**options)
+    return w.scenario(
+        faults=Faults(times=1, on=LIFE),
+        s=w.sets((1, 2, LIKE)),
+        f=w.flush(),
+        k=w.forget(tries=2),
+    )
+
+
+def lost_reply_of_invalidate(**options: Any) -> Scenario:
+    """SQL is written past us, and the invalidation meets a fault; it is tried again."""
+    w = LikesWorld(**options)
+    return w.scenario(
+        faults=Faults(times=1, on=LIFE), o=w.outside(9, tries=2), d=w.status(1), f=w.flush()
+    )
+
+
+def lost_reply_of_evict(**options: Any) -> Scenario:
+    """Memory is bounded, and that meets a fault; it is tried again."""
+    w = LikesWorld(**options)
+    return w.scenario(
+        faults=Faults(times=1, on=LIFE),
+        s=w.sets((1, 1, UNLIKE)),
+        d=w.status(1),
+        e=w.evict(1, tries=2),
+        f=w.flush(),
+    )
+
+
+def invalidated_and_forgotten(**options: Any) -> Scenario:
+    """SQL is written past us and invalidated, the item is deleted, a flusher works."""
+    w = LikesWorld(**options)
+    return w.scenario(s=w.sets((1, 2, LIKE)), o=w.outside(9), f=w.flush(), k=w.forget())
+
+
 def several_items(**options: Any) -> Scenario:
     """Two items of one shard in one batch."""
     w = LikesWorld(**{"items": {1: (1,), 2: ()}, **options})
@@ -317,6 +357,10 @@ SCENARIOS: dict[str, Callable[..., Scenario]] = {
         flusher_dies,
         lost_replies,
         lost_reply_and_reader,
+        lost_reply_of_forget,
+        lost_reply_of_invalidate,
+        lost_reply_of_evict,
+        invalidated_and_forgotten,
         several_items,
         comes_back_empty,
         emptied,

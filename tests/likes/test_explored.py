@@ -40,7 +40,7 @@ CASES = [(name, kind) for name in SCENARIOS for kind in ("full", "sparse")]
 TWINS = ("two_flushers", "several_items", "parts_of_several_items", "opening_lost", "lost_replies")
 SLICE = 8_000  # states each: what `make test` can afford
 STATES = int(os.environ.get("EXPLORE_STATES", "1000000"))  # each, for `make explore`
-WALKS = 5_000
+WALKS = min(5_000, STATES // 100)
 
 every_mutant = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 every_second_line = pytest.mark.parametrize("second", SECOND, ids=lambda second: second.name)
@@ -191,4 +191,4 @@ def test_a_refused_row_that_the_cache_keeps_is_missed(
     scenario = SCENARIOS["committed_beside_a_refused_row"]()
     finding = explore(scenario, server=scratch, limit=100_000).finding
     assert finding is not None
-    assert "still shows what SQL refused" in finding.message
+    assert "cache" in finding.message

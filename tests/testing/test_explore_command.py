@@ -49,6 +49,25 @@ one_step = counter(increments)
 """
 
 
+SPAWNS = """
+from __future__ import annotations
+
+from fencepost._core import commands
+from fencepost.testing import Scenario
+
+
+async def child(io):
+    await io.run(commands.raw("INCR", "n"))
+
+
+async def parent(io):
+    await io.wait(io.spawn(child(io)))
+
+
+spawns = Scenario(actors={"a": parent, "b": child})
+"""
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Result]:
     require("valkey", find_binary("valkey") is not None)
@@ -82,6 +101,29 @@ def test_a_clean_file_ends_with_0(run: Callable[..., Result]) -> None:
     report = json.loads(told.output)
     assert (report["wrong"], report["bounded_by"]) == ("", "")
     assert report["states"] > 3
+
+
+def test_schedules_from_scratch_find_it_too_and_replay_so(run: Callable[..., Result]) -> None:
+    told = run("--only", "reads_then_writes", "--search", "re-execution")
+    assert told.exit_code == 1
+    again = re.search('--only reads_then_writes --search re-execution --replay "(.*)"', told.output)
+    assert again
+    live = run("--only", "reads_then_writes", "--search", "re-execution", "--replay", again[1])
+    assert live.exit_code == 1
+    assert "n is 1" in live.output
+    every = run("--only", "one_step", "--search", "every-schedule", "--json")
+    assert json.loads(every.output)["schedules"] == 2
+
+
+def test_what_only_re_execution_can_follow_is_said(tmp_path: Path) -> None:
+    require("valkey", find_binary("valkey") is not None)
+    (tmp_path / "spawns.py").write_text(SPAWNS)
+    told = CliRunner().invoke(main, ["explore", str(tmp_path / "spawns.py")])
+    assert told.exit_code == 1
+    assert "spawns: a spawned a protocol" in told.output
+    assert "--search re-execution" in told.output
+    whole = ["explore", str(tmp_path / "spawns.py"), "--search", "re-execution"]
+    assert CliRunner().invoke(main, whole).exit_code == 0
 
 
 def test_it_says_how_far_it_is_beside_the_report(

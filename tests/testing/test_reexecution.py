@@ -160,6 +160,22 @@ return 'first'
         reexecute(scenario, server=scratch)
 
 
+# -- what each search saves
+
+PAGE = Path(__file__).parents[2] / "docs" / "explorer.md"
+
+
+@pytest.mark.parametrize("name", ["cache_aside", "lock", "counter"])
+def test_the_page_says_what_each_search_saves(name: str, scratch: ScratchServer) -> None:
+    make = EXAMPLES[name]
+    every = reexecute(make(), server=scratch, reduce=False).check()
+    reduced = reexecute(make(), server=scratch).check()
+    graph = explore(make(), server=scratch).check()
+    figures = (every.schedules, reduced.schedules, graph.states, graph.asked)
+    (row,) = [line for line in PAGE.read_text("utf-8").splitlines() if f"| `{name}`:" in line]
+    assert row.split(" | ")[1:] == [f"{one:,}" for one in figures[:3]] + [f"{figures[3]} |"]
+
+
 # -- how far it is
 
 

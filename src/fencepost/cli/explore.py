@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ import click
 from fencepost.errors import FencepostError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from fencepost.testing import Progress, Report, Scenario, ScratchServer
@@ -28,7 +31,14 @@ _LINE_EVERY = 5.0  # seconds: for logs
     type=click.IntRange(1),
     default=400_000,
     show_default=True,
-    help="States at most, each.",
+    help="States (or schedules) at most, each.",
+)
+@click.option(
+    "--search",
+    type=click.Choice(["graph", "re-execution", "every-schedule"]),
+    default="graph",
+    show_default=True,
+    help="A graph of states; schedules from scratch, with sleep sets; or without.",
 )
 @click.option(
     "--walks", type=click.IntRange(0), default=0, help="Random schedules where that was not enough."
@@ -42,6 +52,7 @@ def explore(
     schedule: str | None,
     listing: bool,
     as_json: bool,
+    search: str,
     **bounds: Any,
 ) -> None:
     """Run the scenarios of FILE on a private server, in every order that matters.
@@ -58,7 +69,7 @@ def explore(
         )
     from rich.console import Console
 
-    from fencepost.testing import ScratchServer
+    from fencepost.testing import ScratchServer, UndeclaredKey
 
     console = Console(highlight=False, soft_wrap=True)
     found = 0
@@ -66,9 +77,15 @@ def explore(
         with ScratchServer() as server:
             for name, make in chosen.items():
                 if schedule is not None:
-                    found += _replay(console, name, make(), schedule, server, as_json)
+                    live = search != "graph"
+                    found += _replay(console, name, make(), schedule, server, as_json, live)
                 else:
-                    found += _explore(console, file, name, make(), bounds, server, as_json)
+                    run = _searching(search, bounds)
+                    found += _explore(console, file, name, make(), run, server, as_json)
+    except NotImplementedError as error:  # what only re-execution can follow
+        raise click.ClickException(f"{name}: {error}: --search re-execution") from error
+    except UndeclaredKey as error:
+        raise click.ClickException(f"{name}: {error}") from error
     except FencepostError as error:
         raise click.ClickException(str(error)) from error
     if found:
@@ -87,19 +104,26 @@ def _choose(file: Path, names: tuple[str, ...]) -> dict[str, Maker]:
     return {name: there[name] for name in names or there}
 
 
+def _searching(search: str, bounds: dict[str, Any]) -> Callable[..., Report]:
+    from fencepost.testing import explore as graph
+    from fencepost.testing import reexecute
+
+    if search == "graph":
+        return partial(graph, **bounds)
+    return partial(reexecute, limit=bounds["limit"], reduce=search == "re-execution")
+
+
 def _explore(
     console: Console,
     file: Path,
     name: str,
     scenario: Scenario,
-    bounds: dict[str, Any],
+    run: Callable[..., Report],
     server: ScratchServer,
     as_json: bool,
 ) -> bool:
-    from fencepost.testing import explore as run
-
     with _Told(name, quiet=as_json) as told:
-        report = run(scenario, server=server, progress=told, **bounds)
+        report = run(scenario, server=server, progress=told)
     if as_json:
         click.echo(json.dumps({"scenario": name, **_as_dict(report)}))
         return report.finding is not None
@@ -113,7 +137,8 @@ def _explore(
     console.print(f"{sign} [bold]{name}[/]  {report}")
     if report.finding is not None:
         console.print(f"  {report.finding}", markup=False)
-        again = f'fencepost explore {file} --only {name} --replay "{report.finding.schedule}"'
+        live = "--search re-execution " if report.search == "re-execution" else ""
+        again = f'fencepost explore {file} --only {name} {live}--replay "{report.finding.schedule}"'
         console.print(f"  again: {again}", markup=False)
     return report.finding is not None
 
@@ -151,11 +176,12 @@ def _replay(
     schedule: str,
     server: ScratchServer,
     as_json: bool,
+    live: bool,
 ) -> bool:
     from fencepost.testing import PlayError, replay
 
     try:
-        done = replay(scenario, schedule, server=server)
+        done = replay(scenario, schedule, server=server, live=live)
     except PlayError as error:
         raise click.ClickException(str(error)) from error
     results = {actor: repr(result) for actor, result in done.view.results.items()}

@@ -21,6 +21,7 @@ from fencepost.errors import FencepostError, ServerError
 from fencepost.testing.scratch import ScratchServer
 
 T = TypeVar("T")
+_PACKED: Final = 10_000  # calls that are kept as bytes
 _WITHIN: Final = 30.0  # seconds for a write and its replies; the machine may be busy
 
 
@@ -41,6 +42,7 @@ class Conversation:
         self._foretold: deque[tuple[Call[Any], Any]] = deque()
         self._looked: tuple[Call[Any], Any] | None = None
         self._line = server.line()
+        self._packed: dict[int, tuple[Call[Any], bytes]] = {}
         self._sent: tuple[Sequence[Call[Any]], Call[Any] | None] | None = None
         self.asked = 0
         self.writes = 0
@@ -104,15 +106,30 @@ class Conversation:
         if self._sent is not None:  # somebody broke off: those replies are nobody's
             self._sent = None
             self._line.close("a run was broken off")
-        line = self._line = self._server.line()
+        line = self._server.line()
+        if line is not self._line:
+            self._line = line
+            self._packed.clear()
         try:
-            words = [call.words(line.info.identity, line.info.flagged) for call in calls]
+            packed = [self._pack(call) for call in calls]
         except FencepostError:  # one of them is for another server: the link says so, step by step
             return False
         self.asked += len(calls)
         self.writes += 1
-        line.send_all(list(map(hiredis.pack_command, words)))
+        line.send_all(packed)
         return True
+
+    def _pack(self, call: Call[Any]) -> bytes:
+        # A call of a known beginning is the same object in every run of it.
+        known = self._packed.get(id(call))
+        if known is not None and known[0] is call:
+            return known[1]
+        info = self._line.info
+        packed: bytes = hiredis.pack_command(call.words(info.identity, info.flagged))
+        if len(self._packed) > _PACKED:
+            self._packed.clear()
+        self._packed[id(call)] = (call, packed)
+        return packed
 
     def _read(self, count: int) -> list[Any]:
         line = self._line

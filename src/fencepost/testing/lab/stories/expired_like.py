@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.testing.lab.ours import Ours
-from fencepost.testing.lab.story import Column, Scene, Story, Verdict
-from fencepost.testing.lab.usual import Usual
+from fencepost.testing.lab.story import Story, Verdict
+from fencepost.testing.lab.three import three
 
 if TYPE_CHECKING:
-    from fencepost.testing.lab.stage import Stage
+    from fencepost.testing.lab.ours import Ours
+    from fencepost.testing.lab.usual import Usual
     from fencepost.testing.play import Play
+    from fencepost.testing.scenario import Actor
 
 
 def judge(play: Play) -> Verdict:
@@ -24,16 +25,8 @@ def judge(play: Play) -> Verdict:
     )
 
 
-def _usual(stage: Stage, sentinel: bool) -> Scene:
-    it = Usual(stage, "ann", sentinel=sentinel)
-    actors = {"cid": it.click("cid", True), "world": it.world("expire"), "page": it.page("cid")}
-    return it.scene(judge, **actors)
-
-
-def _ours(stage: Stage) -> Scene:
-    it = Ours(stage, "ann")
-    actors = {"cid": it.click("cid", True), "world": it.world("expire"), "page": it.page("cid")}
-    return it.scene(judge, **actors)
+def _cast(it: Usual | Ours) -> dict[str, Actor]:
+    return {"cid": it.click("cid", True), "world": it.world("expire"), "page": it.page("cid")}
 
 
 _SCHEDULE = "cid.exists cid.like world.expire page.exists page.select page.fill page.show"
@@ -46,33 +39,16 @@ STORY = Story(
         "The like was acknowledged and waits in the queue, and the rebuild knows only the database. "
         "The user sees an empty heart and clicks again, which queues a second event for one like."
     ),
-    columns=(
-        Column(
-            name="original",
-            kind="usual",
-            title="a set of likers and a queue",
-            by="redis-py",
-            schedule=_SCHEDULE,
-            scene=lambda stage: _usual(stage, sentinel=False),
+    columns=three(
+        "ann",
+        cast=_cast,
+        judge=judge,
+        plain=_SCHEDULE,
+        fixed=_SCHEDULE,
+        ours=(
+            "cid.set world.expire page.hmget page.begin page.claim page.commit page.ack "
+            "page.hmget page.begin page.snapshot page.fill page.hmget"
         ),
-        Column(
-            name="sentinel",
-            kind="fix",
-            title="the same with a sentinel member",
-            by="redis-py",
-            schedule=_SCHEDULE,
-            scene=lambda stage: _usual(stage, sentinel=True),
-        ),
-        Column(
-            name="fencepost",
-            kind="ours",
-            title="a lost header is flushed first, then loaded",
-            by="fencepost",
-            schedule=(
-                "cid.set world.expire page.hmget page.begin page.claim page.commit page.ack "
-                "page.hmget page.begin page.snapshot page.fill page.hmget"
-            ),
-            scene=_ours,
-        ),
+        title="a lost header is flushed first, then loaded",
     ),
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.testing.lab.ours import Ours
-from fencepost.testing.lab.story import Column, Scene, Story, Verdict
+from fencepost.testing.lab.story import Story, Verdict
+from fencepost.testing.lab.three import three
 from fencepost.testing.lab.usual import Usual
 
 if TYPE_CHECKING:
-    from fencepost.testing.lab.stage import Stage
+    from fencepost.testing.lab.ours import Ours
     from fencepost.testing.play import Play
+    from fencepost.testing.scenario import Actor
 
 
 def judge(play: Play) -> Verdict:
@@ -24,27 +25,15 @@ def judge(play: Play) -> Verdict:
     )
 
 
-def _usual(stage: Stage, sentinel: bool) -> Scene:
-    it = Usual(stage, "ann", "ben", sentinel=sentinel)
-    actors = {
+def _cast(it: Usual | Ours) -> dict[str, Actor]:
+    worker = {"worker": it.worker()} if isinstance(it, Usual) else {}
+    return {
         "ann": it.click("ann", False),
         "world": it.world("expire"),
         "ben": it.page("ben"),
-        "worker": it.worker(),
+        **worker,
         "page": it.page("ann"),
     }
-    return it.scene(judge, **actors)
-
-
-def _ours(stage: Stage) -> Scene:
-    it = Ours(stage, "ann", "ben")
-    actors = {
-        "ann": it.click("ann", False),
-        "world": it.world("expire"),
-        "ben": it.page("ben"),
-        "page": it.page("ann"),
-    }
-    return it.scene(judge, **actors)
 
 
 _SCHEDULE = (
@@ -60,33 +49,17 @@ STORY = Story(
         "A rebuild reads the database, which has not heard of the queued unlike, and shows the like to everybody. "
         "The worker then deletes the row, but nobody tells the rebuilt set: it stays wrong until it expires."
     ),
-    columns=(
-        Column(
-            name="original",
-            kind="usual",
-            title="a set of likers and a queue",
-            by="redis-py",
-            schedule=_SCHEDULE,
-            scene=lambda stage: _usual(stage, sentinel=False),
+    columns=three(
+        "ann",
+        "ben",
+        cast=_cast,
+        judge=judge,
+        plain=_SCHEDULE,
+        fixed=_SCHEDULE,
+        ours=(
+            "ann.set world.expire ben.hmget ben.begin ben.claim ben.commit ben.ack "
+            "ben.hmget ben.begin ben.snapshot ben.fill ben.hmget page.hmget"
         ),
-        Column(
-            name="sentinel",
-            kind="fix",
-            title="the same with a sentinel member",
-            by="redis-py",
-            schedule=_SCHEDULE,
-            scene=lambda stage: _usual(stage, sentinel=True),
-        ),
-        Column(
-            name="fencepost",
-            kind="ours",
-            title="a lost header is flushed first, then loaded",
-            by="fencepost",
-            schedule=(
-                "ann.set world.expire ben.hmget ben.begin ben.claim ben.commit ben.ack "
-                "ben.hmget ben.begin ben.snapshot ben.fill ben.hmget page.hmget"
-            ),
-            scene=_ours,
-        ),
+        title="a lost header is flushed first, then loaded",
     ),
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.testing.lab.ours import Ours
-from fencepost.testing.lab.story import Column, Scene, Story, Verdict
-from fencepost.testing.lab.usual import Usual
+from fencepost.testing.lab.story import Story, Verdict
+from fencepost.testing.lab.three import three
 
 if TYPE_CHECKING:
-    from fencepost.testing.lab.stage import Stage
+    from fencepost.testing.lab.ours import Ours
+    from fencepost.testing.lab.usual import Usual
     from fencepost.testing.play import Play
+    from fencepost.testing.scenario import Actor
 
 
 def judge(play: Play) -> Verdict:
@@ -22,16 +23,8 @@ def judge(play: Play) -> Verdict:
     return Verdict(False, f"the page shows {heart} and {shown[1]}: the unlike is undone")
 
 
-def _usual(stage: Stage, sentinel: bool) -> Scene:
-    it = Usual(stage, "ann", sentinel=sentinel)
-    actors = {"ann": it.click("ann", False), "page": it.page("ann")}
-    return it.scene(judge, **actors)
-
-
-def _ours(stage: Stage) -> Scene:
-    it = Ours(stage, "ann")
-    actors = {"ann": it.click("ann", False), "page": it.page("ann")}
-    return it.scene(judge, **actors)
+def _cast(it: Usual | Ours) -> dict[str, Actor]:
+    return {"ann": it.click("ann", False), "page": it.page("ann")}
 
 
 STORY = Story(
@@ -41,30 +34,13 @@ STORY = Story(
         "The only like of an item is taken back, and an empty set is a missing set: the next page takes that for a "
         "cache miss. It asks the database, where the unlike has not arrived yet, and the heart is full again."
     ),
-    columns=(
-        Column(
-            name="original",
-            kind="usual",
-            title="a set of likers and a queue",
-            by="redis-py",
-            schedule="ann.exists ann.unlike page.exists page.select page.fill page.show",
-            scene=lambda stage: _usual(stage, sentinel=False),
-        ),
-        Column(
-            name="sentinel",
-            kind="fix",
-            title="the same with a sentinel member",
-            by="redis-py",
-            schedule="ann.exists ann.unlike page.exists page.show",
-            scene=lambda stage: _usual(stage, sentinel=True),
-        ),
-        Column(
-            name="fencepost",
-            kind="ours",
-            title="state, count and journal in one script",
-            by="fencepost",
-            schedule="ann.set page.hmget",
-            scene=_ours,
-        ),
+    columns=three(
+        "ann",
+        cast=_cast,
+        judge=judge,
+        plain="ann.exists ann.unlike page.exists page.select page.fill page.show",
+        fixed="ann.exists ann.unlike page.exists page.show",
+        ours="ann.set page.hmget",
+        title="state, count and journal in one script",
     ),
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.testing.lab.ours import Ours
-from fencepost.testing.lab.story import Column, Scene, Story, Verdict
-from fencepost.testing.lab.usual import Usual
+from fencepost.testing.lab.story import Story, Verdict
+from fencepost.testing.lab.three import three
 
 if TYPE_CHECKING:
-    from fencepost.testing.lab.stage import Stage
+    from fencepost.testing.lab.ours import Ours
+    from fencepost.testing.lab.usual import Usual
     from fencepost.testing.play import Play
+    from fencepost.testing.scenario import Actor
 
 
 def judge(play: Play) -> Verdict:
@@ -23,16 +24,8 @@ def judge(play: Play) -> Verdict:
     )
 
 
-def _usual(stage: Stage, sentinel: bool) -> Scene:
-    it = Usual(stage, "ann", sentinel=sentinel, warm=False)
-    actors = {"slow": it.page("ann"), "ben": it.click("ben", True), "page": it.page("ben")}
-    return it.scene(judge, **actors)
-
-
-def _ours(stage: Stage) -> Scene:
-    it = Ours(stage, "ann", warm=False)
-    actors = {"slow": it.page("ann"), "ben": it.click("ben", True), "page": it.page("ben")}
-    return it.scene(judge, **actors)
+def _cast(it: Usual | Ours) -> dict[str, Actor]:
+    return {"slow": it.page("ann"), "ben": it.click("ben", True), "page": it.page("ben")}
 
 
 _SCHEDULE = "slow.exists slow.select ben.exists ben.select ben.fill ben.like slow.fill slow.show page.exists page.show"
@@ -45,33 +38,17 @@ STORY = Story(
         "A slow page has read the database and pauses, and meanwhile somebody rebuilds the cache and likes. "
         "Then the slow one fills the cache with what it read, and the acknowledged like is gone."
     ),
-    columns=(
-        Column(
-            name="original",
-            kind="usual",
-            title="a set of likers and a queue",
-            by="redis-py",
-            schedule=_SCHEDULE,
-            scene=lambda stage: _usual(stage, sentinel=False),
+    columns=three(
+        "ann",
+        cast=_cast,
+        judge=judge,
+        plain=_SCHEDULE,
+        fixed=_SCHEDULE,
+        ours=(
+            "slow.hmget slow.begin slow.snapshot ben.set ben.begin ben.snapshot ben.fill ben.set "
+            "slow.fill slow.hmget page.hmget"
         ),
-        Column(
-            name="sentinel",
-            kind="fix",
-            title="the same with a sentinel member",
-            by="redis-py",
-            schedule=_SCHEDULE,
-            scene=lambda stage: _usual(stage, sentinel=True),
-        ),
-        Column(
-            name="fencepost",
-            kind="ours",
-            title="a fill writes only what is not known",
-            by="fencepost",
-            schedule=(
-                "slow.hmget slow.begin slow.snapshot ben.set ben.begin ben.snapshot ben.fill ben.set "
-                "slow.fill slow.hmget page.hmget"
-            ),
-            scene=_ours,
-        ),
+        title="a fill writes only what is not known",
+        warm=False,
     ),
 )

@@ -8,7 +8,8 @@ from fencepost._core import commands
 from fencepost._core.port import run_sync
 from fencepost.errors import Refused
 from fencepost.testing.lab.ours import NOTES, Ours
-from fencepost.testing.lab.story import Column, Scene, Story, Verdict
+from fencepost.testing.lab.story import Scene, Story, Verdict
+from fencepost.testing.lab.three import our_column, usual_columns
 from fencepost.testing.lab.usual import Usual
 
 if TYPE_CHECKING:
@@ -78,29 +79,7 @@ STORY = Story(
         "The set still shows the likes for a while, then it expires, and they were never there."
     ),
     columns=(
-        Column(
-            name="original",
-            kind="usual",
-            title="a set of likers and a queue",
-            by="redis-py",
-            schedule=_SCHEDULE.format(" ann.select ann.fill"),
-            scene=lambda stage: _usual(stage, sentinel=False),
-        ),
-        Column(
-            name="sentinel",
-            kind="fix",
-            title="the same with a sentinel member",
-            by="redis-py",
-            schedule=_SCHEDULE.format(""),
-            scene=lambda stage: _usual(stage, sentinel=True),
-        ),
-        Column(
-            name="fencepost",
-            kind="ours",
-            title="the policy is asked before a shard opens",
-            by="fencepost",
-            schedule="ann.epoch ann.look",
-            scene=_ours,
-        ),
+        *usual_columns(_usual, _SCHEDULE.format(" ann.select ann.fill"), _SCHEDULE.format("")),
+        our_column("the policy is asked before a shard opens", _ours, "ann.epoch ann.look"),
     ),
 )
