@@ -298,8 +298,8 @@ NO_GUARD = {
     ("set", "count = count + (want == '1' and 1 or -1)"): "what a like is",
     (
         "set",
-        "if not waits or not dirty then",
-    ): "saves asking for the time; both sides are cut above",
+        "if not waits then -- it was clean: from here on until its ack",
+    ): "saves writes of a dirty item; each that it holds is cut above",
     ("begin", "if not known[2] then"): "header or pair: both sides are cut above",
     ("fill", "if count == '' then"): "tombstone or header: both sides are cut above",
     ("fill", "if not known[2] then"): "header or pair: both sides are cut above",
@@ -321,7 +321,9 @@ def branches() -> list[tuple[str, str]]:
     """Every line of every script that decides something: (verb, line)."""
     found = []
     for field in fields(SCRIPTS):
-        text = resources.files("fencepost.likes").joinpath(f"{field.name}.lua").read_text("utf-8")
+        places = [resources.files(f"fencepost.{part}") for part in ("likes", "journal")]
+        files = [place.joinpath(f"{field.name}.lua") for place in places]
+        (text,) = [file.read_text("utf-8") for file in files if file.is_file()]
         lines = [line.strip() for line in text.splitlines()]
         decides = [line for line in lines if re.search(r"^(?!--).*\b(if|and|or)\b", line)]
         found += [(field.name, line) for line in decides]

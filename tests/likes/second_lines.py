@@ -147,6 +147,19 @@ SECOND = [
         "COLD",
     ),
     Second(
+        "set meets a foreign key half-way",
+        "set",
+        (
+            (
+                "if not waits then redis.call('HLEN', journal) redis.call('ZSCORE', since, item) end",
+                "",
+            ),
+        ),
+        (OPENED, WARM, ("SET", "since", "somebody else's")),
+        (*HERE, "1", "u1", "0", 100),
+        "an error",
+    ),
+    Second(
         "set leaves a lost due time lost",
         "set",
         (("if pending and not waits then", "if false then"),),

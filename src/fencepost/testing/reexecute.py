@@ -25,6 +25,8 @@ from fencepost.testing.scenario import Scenario
 from fencepost.testing.scratch import ScratchServer
 from fencepost.testing.world import ServerState, View
 
+_AT_ONCE = 64  # calls
+
 
 @dataclass(slots=True)
 class _Choice:
@@ -75,18 +77,22 @@ class Declarations:
             self._seen.add(key)
             self._noted.append((state, call))
 
-    def check(self) -> None:
-        """Run what was noted; the server's own state is nobody's any more.
+    def check(self, least: int = 1) -> None:
+        """Run what was noted, if it is so many; the server's own state is nobody's any more.
 
         Raises:
             UndeclaredKey: A script touched a key that it did not declare.
         """
+        if len(self._noted) < least:
+            return
         noted, self._noted = self._noted, []
-        if noted:
-            identity, now = self._server.line().info.identity, int(time.time() * 1000)
-            for state, call in noted:
-                there = state._replace(identity=identity, greeted=identity, clock_ms=now)
-                self._sandbox.run(there, call)
+        identity, now = self._server.line().info.identity, int(time.time() * 1000)
+        self._sandbox.run_all(
+            [
+                (state._replace(identity=identity, greeted=identity, clock_ms=now), call)
+                for state, call in noted
+            ]
+        )
 
 
 class Reexecution:
@@ -136,6 +142,7 @@ class Reexecution:
                         filter(None, (bounded, f"at most {self.limit:,} schedules"))
                     )
                     break
+            self.declared.check()
             if finding is not None:
                 finding = self._shorten(finding)
         finally:
@@ -173,7 +180,7 @@ class Reexecution:
             return self._run(endings)
         finally:
             run.close()
-            self.declared.check()
+            self.declared.check(_AT_ONCE)
 
     def _extend(self, run: Run, endings: bool) -> Finding | None:
         """Go on from where the path ends, to an end; judge each new state."""
