@@ -93,6 +93,7 @@ class _Base(ABC):
         self._embedded: EmbeddedServer | None = None
         self._starting = threading.Lock()
         self._closed = False
+        self._closing = False  # no more locks; the rest goes on until they are given back
         self._hub: Hub | None = None
         _clients.add(self)
 
@@ -170,7 +171,7 @@ class _Base(ABC):
         from fencepost.lock.hub import Hub
 
         with self._starting:
-            if self._closed:
+            if self._closed or self._closing:
                 raise ClientClosed("the client is closed; nothing was sent")
             if self._hub is None:
                 self._hub = Hub(self._locate, self._options, self.hook)
@@ -179,6 +180,7 @@ class _Base(ABC):
     def _close_hub(self) -> None:
         """While the server can still be told which locks are given back."""
         with self._starting:
+            self._closing = True
             hub, self._hub = self._hub, None
         if hub is not None:
             hub.close()

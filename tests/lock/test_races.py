@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -18,7 +19,7 @@ from fencepost.lock.scripts import Held, Taken
 from fencepost.testing import SimPort
 from fencepost.wire.listener import Listener
 from support.faces import every_face
-from support.lock import Deaf, make_place
+from support.lock import Deaf, altered, make_place
 from support.lockfaces import LockFace, hurry, renewed, renewed_sync
 from support.proxy import Proxy
 from support.require import require
@@ -485,3 +486,55 @@ async def test_two_leases_at_a_server_and_only_the_lost_one_is_told(open_face: O
     await renewed(two)
     assert not two.lost
     assert await two.release()
+
+
+@every_face
+async def test_an_error_of_one_lease_ends_no_other(
+    face: LockFace, rival: LockFace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the server objects to is found, and the others are prolonged all the same."""
+    leases = [await face.call(face.lock(name, ttl=600).acquire) for name in ("one", "two", "bad")]
+    bad, right = leases[2], leases[2].place
+    refused = altered("renew", "if not whole(ttl_ms)", "if true")  # the server objects, whatever
+    bad.place = dataclasses.replace(right, scripts=refused)
+    before = face.keeper.counts["renewed"]
+    with face.keeper._changed:
+        for lease in leases:
+            hurry(lease)
+    await until(lambda: face.keeper.counts["renewed"] >= before + 2)
+    await until(lambda: face.keeper.counts["failed"] >= 1)
+    assert "positive whole number" in caplog.text
+    assert not any(lease.lost for lease in leases)
+    bad.place = right
+    for lease in leases:
+        assert await face.call(lease.release)
+
+
+@every_face
+async def test_an_acl_that_forbids_the_channel_keeps_no_lock(
+    kind: str, namespace: str, open_face: OpenFace
+) -> None:
+    """To call who waits is a courtesy; to give the lock back is not."""
+    require("valkey", find_binary("valkey") is not None)
+    with ServerProcess("valkey") as server:
+        admin = open_face("async", server.url)
+        await admin.command("ACL", "SETUSER", "mute", "on", ">p", "~*", "+@all", "resetchannels")
+        face = open_face(kind, server.url.replace("unix://", "unix://mute:p@"))
+        held = await face.call(face.lock(ttl=600).acquire)
+        waiting = asyncio.create_task(face.call(face.lock(wait=600).acquire))
+        await admin.queued("x", 1)
+        assert await face.call(held.release)
+        lease = await waiting  # it could not even listen
+        await face.call(lease.release)
+        await face.settled()
+        assert await admin.keys() == set()
+        await face.close()
+        await admin.close()
+
+
+async def test_a_block_that_is_left_by_another_task(rival: LockFace) -> None:
+    lock = rival.lock()
+    lease = await asyncio.create_task(lock.__aenter__())
+    with pytest.raises(RuntimeError, match="entered in another task"):
+        await lock.__aexit__(None, None, None)
+    await lease.release()

@@ -217,7 +217,12 @@ class _Lock:
 
     def _leave(self, who: Any) -> Any:
         """The lease to give back; None if an outer block is still inside."""
-        entered = self._inside[who]
+        entered = self._inside.get(who)
+        if entered is None:
+            raise RuntimeError(
+                f"the block that holds {self.name!r} was entered in another task or thread; there, "
+                "acquire() a lease and release() it"
+            )
         entered[-1][1] -= 1
         if entered[-1][1]:
             return None
@@ -297,7 +302,11 @@ class AsyncLock(_Lock):
         lease: AsyncLease | None = self._again(who)
         if lease is None:
             lease = await self.acquire()
-            await lease.__aenter__()
+            try:
+                await lease.__aenter__()
+            except BaseException:
+                lease._abandon()  # noqa: SLF001  # its time ran out before the body began
+                raise
             self._enter(who, lease)
         return lease
 
@@ -367,6 +376,11 @@ class Lock(_Lock):
         lease: Lease | None = self._again(who)
         if lease is None:
             lease = self.acquire()
+            try:
+                lease.__enter__()
+            except BaseException:
+                lease._abandon()  # noqa: SLF001  # its time ran out before the body began
+                raise
             self._enter(who, lease)
         return lease
 

@@ -14,9 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost._core.aio import clock
+from fencepost._core.observe import log
 from fencepost._core.port import run_sync
 from fencepost._core.sync import SyncPort
-from fencepost.errors import FencepostError
+from fencepost.errors import OutcomeUnknown, Unavailable
 from fencepost.lock.protocol import RETRY, STRAGGLER, Ending, Renewal, tend
 from fencepost.lock.scripts import Lost
 from fencepost.wire.pool import SyncServer
@@ -185,8 +186,19 @@ class Keeper:
         ]
         try:
             answers: list[Any] = run_sync(tend(port, renewals, [one.ending for one in endings]))
-        except FencepostError as error:
+        except (Unavailable, OutcomeUnknown) as error:
             self._failed(leases, endings, error)
+            return
+        except Exception as error:  # whatever it is, the other leases must not end by it
+            if len(leases) + len(endings) == 1:
+                log.warning("a lease could not be prolonged, or an attempt not be ended: %s", error)
+                self._failed(leases, endings, error)
+                return
+            # One of them is what the server objects to: each by itself.
+            for lease in leases:
+                self._turn([lease], [])
+            for one in endings:
+                self._turn([], [one])
             return
         for lease, span, answer in zip(leases, spans, answers[: len(leases)], strict=True):
             if isinstance(answer, Lost):
@@ -201,7 +213,7 @@ class Keeper:
                 if self._endings.get(one.ending.attempt) is one:
                     del self._endings[one.ending.attempt]
 
-    def _failed(self, leases: list[Held], endings: list[_Undone], error: FencepostError) -> None:
+    def _failed(self, leases: list[Held], endings: list[_Undone], error: Exception) -> None:
         self.counts["failed"] += 1
         now = clock()
         for lease in leases:

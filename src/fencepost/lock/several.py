@@ -237,7 +237,11 @@ class AsyncLocks:
 
     async def __aenter__(self) -> AsyncLeases:
         leases = await self.acquire()
-        await leases.__aenter__()
+        try:
+            await leases.__aenter__()
+        except BaseException:
+            leases._abandon()  # noqa: SLF001  # one ran out before the body began
+            raise
         self._inside.setdefault(asyncio.current_task(), []).append(leases)
         return leases
 
@@ -279,6 +283,11 @@ class Locks:
 
     def __enter__(self) -> Leases:
         leases = self.acquire()
+        try:
+            leases.__enter__()
+        except BaseException:
+            leases._abandon()  # noqa: SLF001  # one ran out before the body began
+            raise
         self._inside.setdefault(threading.get_ident(), []).append(leases)
         return leases
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 
+from fencepost._core.observe import log
 from fencepost.errors import FencepostError
 from fencepost.wire.sock import Connection, open_connection
 from fencepost.wire.verdict import RECONNECT
@@ -233,7 +234,10 @@ class Listener:
             else:
                 return
         for ear in told:
-            (ear.ready if kind == b"subscribe" else ear.ring)()
+            try:
+                (ear.ready if kind == b"subscribe" else ear.ring)()
+            except Exception:  # of one who listens; the others hear all the same
+                log.exception("who was called on %s failed", channel)
 
 
 def _pack(*words: str | int | float | bytes | memoryview[int]) -> bytes:
