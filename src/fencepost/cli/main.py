@@ -8,6 +8,7 @@ from fencepost import __version__
 from fencepost.cli.explore import explore
 from fencepost.cli.lab import lab
 from fencepost.cli.likes import likes
+from fencepost.cli.locks import locks
 from fencepost.cli.serve import serve
 
 
@@ -19,5 +20,6 @@ def main() -> None:
 
 main.add_command(serve)
 main.add_command(likes)
+main.add_command(locks)
 main.add_command(explore)
 main.add_command(lab)

@@ -1,0 +1,71 @@
+"""``fencepost locks``: what it lists, and what an operator may take away."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fencepost import Client
+from fencepost.cli import main
+from fencepost.lock.protocol import Ask, request
+
+
+@pytest.fixture
+def client(server_url: str) -> Iterator[Client]:
+    # A namespace with signs that mean something in a pattern.
+    with Client.from_url(server_url, namespace=f"t[{secrets.token_hex(4)}]*") as client:
+        yield client
+
+
+@pytest.fixture
+def run(client: Client, server_url: str) -> Any:
+    def one(*words: str, json: bool = False) -> Result:
+        where = ["--url", server_url, "--namespace", client.namespace]
+        return CliRunner().invoke(main, ["locks", *where, *(["--json"] if json else []), *words])
+
+    return one
+
+
+def test_who_holds_what(client: Client, run: Any) -> None:
+    assert run().output == "nobody holds a lock\n"
+    long = "n" * 500
+    leases = [
+        client.lock(name, owner=f"owner of {name[:5]}").acquire() for name in ("b", "a{:", long)
+    ]
+    waiter = Ask("w", "w", 10.0, 5.0)
+    client._server.run(request(client.lock("b")._place, waiter))
+    rows = json.loads(run(json=True).output)
+    assert [row["name"] for row in rows][:2] == ["a{:", "b"]
+    assert rows[2]["name"].startswith("nnnn")
+    assert [row["fence"] for row in rows] == [leases[n].fence for n in (1, 0, 2)]
+    assert [row["waiters"] for row in rows] == [0, 1, 0]
+    assert rows[1]["owner"] == "owner of b"
+    assert all(0 < row["remaining"] <= 10 and row["held"] >= 0 for row in rows)
+    text = run().output
+    assert f"b: owner of b, fence {leases[0].fence}, for " in text
+    assert "left, 1 wait" in text
+    for lease in leases:
+        lease.release()
+
+
+def test_a_lock_is_taken_away(client: Client, run: Any) -> None:
+    assert run("release", "x").exit_code == 1
+    assert json.loads(run("release", "x", json=True).output) is None
+    lease = client.lock("x", owner="me").acquire()
+    told = run("release", "x")
+    assert (told.exit_code, told.output) == (0, f"x is taken from me (fence {lease.fence})\n")
+    assert client.lock("x").locked_by() is None
+    assert not lease.release()
+
+
+def test_what_does_not_work_is_one_line(server_url: str) -> None:
+    told = CliRunner().invoke(main, ["locks", "--url", "nonsense://"])
+    assert told.exit_code == 1
+    assert told.output.startswith("Error: a server URL begins with")
+    told = CliRunner().invoke(main, ["locks"], env={"FENCEPOST_URL": ""})
+    assert told.exit_code == 2
