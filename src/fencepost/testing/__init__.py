@@ -26,6 +26,7 @@ from fencepost.testing.environment import (
     tick,
 )
 from fencepost.testing.explore import Replayed, explore, replay
+from fencepost.testing.model_rows import Rows
 from fencepost.testing.play import Play, PlayError
 from fencepost.testing.reexecute import reexecute
 from fencepost.testing.report import Finding, Found, Progress, Report
@@ -46,6 +47,7 @@ __all__ = [
     "Progress",
     "Replayed",
     "Report",
+    "Rows",
     "Sandbox",
     "Scenario",
     "ScratchServer",

@@ -9,6 +9,7 @@ sandbox sees that they keep to them.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from fencepost.testing.scratch import ScratchServer
 from fencepost.testing.world import ServerState, View
 
 _AT_ONCE = 64  # calls
+_GARBAGE = 100_000  # objects
 
 
 @dataclass(slots=True)
@@ -122,6 +124,8 @@ class Reexecution:
         """Run all schedules."""
         schedules, finding = 0, None
         telling = Telling(progress, "re-execution", self.limit)
+        rarely = gc.get_threshold()
+        gc.set_threshold(_GARBAGE, *rarely[1:])  # a run makes many small things and few circles
         bounded = (
             ""
             if self.scenario.preemptions is None
@@ -146,6 +150,7 @@ class Reexecution:
             if finding is not None:
                 finding = self._shorten(finding)
         finally:
+            gc.set_threshold(*rarely)
             self.put_cells()
         return Report(
             search="re-execution",
