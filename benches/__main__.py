@@ -11,11 +11,23 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from benches import cache, cost, explorer, flush, likes, link, postgres, serve, threads, writes
+from benches import (
+    cache,
+    cost,
+    explorer,
+    flush,
+    likes,
+    link,
+    lock,
+    postgres,
+    serve,
+    threads,
+    writes,
+)
 from benches.peers import NotHere
 from benches.runner import FULL, NORMAL, QUICK, Case, Row, end_on_sigterm, processors, say
 
-GROUPS = (link, cache, writes, threads, likes, cost, flush, postgres, serve, explorer)
+GROUPS = (link, cache, writes, lock, threads, likes, cost, flush, postgres, serve, explorer)
 
 
 def _options() -> argparse.Namespace:

@@ -30,8 +30,10 @@ if not held[1] and overtaken <= overtakes then
   redis.call('PEXPIRE', lock, ttl_ms)
   redis.call('HSET', fences, 'last', text, 'overtaken', overtaken)
   redis.call('PEXPIRE', fences, remember_ms)
-  redis.call('ZREM', queue, attempt)
-  redis.call('ZREM', alive, attempt)
+  if head then
+    redis.call('ZREM', queue, attempt)
+    redis.call('ZREM', alive, attempt)
+  end
   return {'TAKEN', text}
 end
 if stay_ms > 0 then stay(queue, alive, attempt, now_ms, stay_ms) end
