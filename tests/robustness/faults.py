@@ -190,17 +190,18 @@ class CutConnections(Fault):
 class LoseReply(Fault):
     """One script is run, and the connection ends before its reply; or before the script."""
 
+    action: Any = "cut"
+
     def __init__(self, dice: random.Random) -> None:
         super().__init__(dice)
         self._what: Any = dice.choice(("request", "reply"))
 
     def strike(self, fleet: Fleet) -> None:
-        fleet.proxy.fault(self._what, "EVALSHA", "cut")
+        fleet.proxy.fault(self._what, "EVALSHA", self.action)
 
 
-class HoldReplies(Fault):
-    """The network swallows replies for a while, then gives them back, or never does."""
-
+class _Hold(Fault):
+    way: Any
     seconds = (0.3, 2.6)
 
     def __init__(self, dice: random.Random) -> None:
@@ -208,12 +209,36 @@ class HoldReplies(Fault):
         self._cut = dice.random() < 0.5
 
     def strike(self, fleet: Fleet) -> None:
-        fleet.proxy.hold("reply")
+        fleet.proxy.hold(self.way)
 
     def heal(self, fleet: Fleet) -> None:
         if self._cut:
             fleet.proxy.cut()
-        fleet.proxy.release("reply")
+        fleet.proxy.release(self.way)
+
+
+class HoldReplies(_Hold):
+    """The network swallows replies for a while, then gives them back, or never does."""
+
+    way = "reply"
+
+
+class HoldRequests(_Hold):
+    """The same with requests: what was sent long ago may still arrive, after others."""
+
+    way = "request"
+
+
+class HalfALine(LoseReply):
+    """Half of a request or of a reply arrives, and the connection ends."""
+
+    action = "half"
+
+
+class DeadLine(LoseReply):
+    """From some request or reply on nothing arrives any more, and the connection stays open."""
+
+    action = "drop"
 
 
 class EmptyServer(Fault):
@@ -247,6 +272,9 @@ OF_SERVER: tuple[type[Fault], ...] = (
     LoseHeaders,
 )
 """What strikes the server; either kind can be met by the other at the same time."""
+
+NETWORK: tuple[type[Fault], ...] = (HoldRequests, HalfALine, DeadLine)
+"""What else a network may do; apart, so that the seeds of older runs say what they said."""
 
 FAULTS = (*AROUND, *OF_SERVER)
 

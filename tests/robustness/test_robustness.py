@@ -17,6 +17,7 @@ import pytest
 from robustness.faults import (
     AROUND,
     FAULTS,
+    NETWORK,
     OF_SERVER,
     EmptyServer,
     Storm,
@@ -100,6 +101,11 @@ def test_every_fault_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
+def test_the_network_holds_halves_and_swallows(tmp_path: Path) -> None:
+    came_out_right(run(tmp_path, SEED, [(one,) for one in plan(SEED, len(NETWORK), NETWORK)]))
+
+
+@pytest.mark.timeout(600)
 def test_clocks_jump(tmp_path: Path) -> None:
     """The server's clock, and that of the services and flushers, a day ahead and a day behind."""
     require_clocks()
@@ -121,7 +127,8 @@ def test_the_disk_of_the_database_is_full(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(SEED, SEED + 2))
 def test_many_storms_on_a_bad_machine(tmp_path: Path, seed: int) -> None:
     """Two faults at a time, jumping clocks and a full disk among them."""
-    around, of_server = (*AROUND, *DISKS, JumpWorkerClocks), (*OF_SERVER, JumpServerClock)
+    around = (*AROUND, *NETWORK, *DISKS, JumpWorkerClocks)
+    of_server = (*OF_SERVER, JumpServerClock)
     require_clocks()
     storm = storms(seed, 40, of_server, around)
     came_out_right(run(tmp_path, seed, storm, clocks=True, disk=True))
