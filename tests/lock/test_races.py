@@ -13,7 +13,7 @@ import pytest
 from fencepost._core import aio
 from fencepost._core.aio import clock
 from fencepost.errors import LeaseLost, LockTimeout, OutcomeUnknown
-from fencepost.lock import protocol
+from fencepost.lock import LeaseEnded, RenewalLate, protocol
 from fencepost.lock.protocol import STAY, Ask, Grant, Tried, drift, pause
 from fencepost.lock.scripts import Held, Taken
 from fencepost.testing import SimPort
@@ -288,13 +288,46 @@ async def test_a_loop_that_its_tasks_hold_up_renews_all_the_same(open_face: Open
 
 @every_face
 async def test_how_late_renewals_are_is_measured(face: LockFace) -> None:
+    told: list[Any] = []
+    face.client.observe(told.append)
     lease = await face.call(face.lock(ttl=600).acquire)
     before = lease._keeper.counts["renewed"]
-    lease.due = clock() - 5
+    lease.due = clock() - 100
     lease._keeper.keep(lease)
     await until(lambda: lease._keeper.counts["renewed"] > before)
-    assert lease._keeper.lateness >= 5
+    assert lease._keeper.lateness >= 100
+    [late] = [one for one in told if isinstance(one, RenewalLate)]
+    assert (late.lock, late.fence, late.late >= 100, late.left > 100) == (
+        "x",
+        lease.fence,
+        True,
+        True,
+    )
     await face.call(lease.release)
+
+
+@every_face
+async def test_a_loss_is_told_once_however_it_came(face: LockFace, rival: LockFace) -> None:
+    told: list[Any] = []
+    face.client.observe(told.append)
+
+    def ends() -> list[Any]:
+        return [(one.lock, one.fence) for one in told if isinstance(one, LeaseEnded)]
+
+    taken = await face.call(face.lock("taken", ttl=600).acquire)
+    await rival.lock("taken").force_release()
+    await renewed(taken)
+    await until(lambda: len(ends()) == 1)
+    late = await face.call(face.lock("late", ttl=600).acquire)
+    late.until = clock()  # nothing prolonged it in time
+    hurry(late)
+    await until(lambda: len(ends()) == 2)
+    kept = await face.call(face.lock("kept", ttl=600).acquire)
+    await face.call(kept.release)
+    assert ends() == [("taken", taken.fence), ("late", late.fence)]
+    assert "not prolonged" in [one.reason for one in told if isinstance(one, LeaseEnded)][1]
+    for lease in (taken, late):
+        assert not await face.call(lease.release)
 
 
 @every_face

@@ -173,6 +173,30 @@ def test_force_release_and_look(bench: Bench) -> None:
     assert bench.run(look) == Nobody(1)
 
 
+UNDOES_ANY = altered("undo", "if ours then", "if true then")
+SHORTENS = altered("renew", "if redis.call('PTTL', lock) < tonumber(ttl_ms) then", "if true then")
+NO_FLOOR = altered("acquire", "now_ms * 1000, tonumber(floor))", "now_ms * 1000)")
+
+
+def test_undoing_needs_the_look_at_the_holder(client: Client) -> None:
+    bench = Bench(client, UNDOES_ANY)
+    bench.acquire("b")
+    bench.undo("a")
+    assert bench.renew("b") == Lost()
+
+
+def test_renewing_needs_the_look_at_what_is_left(client: Client) -> None:
+    bench = Bench(client, SHORTENS)
+    bench.acquire("a", ttl=20.0)
+    bench.renew("a", 1_000)
+    assert bench.ttl(bench.keys.lock) <= 1_000
+
+
+def test_a_floor_needs_its_place_in_the_fence(client: Client) -> None:
+    bench = Bench(client, NO_FLOOR)
+    assert bench.acquire("a", floor=2**52).fence < 2**52
+
+
 # -- the queue
 
 
@@ -302,9 +326,15 @@ class Calls:
             assert self._changed.wait_for(lambda: self.heard.get(name, 0) >= times, 30), self.heard
 
 
-def test_a_clock_that_steps_back_lets_nobody_jump_the_queue() -> None:
+BY_THE_CLOCK = altered(
+    "acquire", "math.max(tonumber(last or '0') + 1, now_ms * 1000), attempt", "now_ms, attempt"
+)
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["behind the last one", "by the clock"])
+def test_a_clock_that_steps_back_lets_nobody_jump_the_queue(guarded: bool) -> None:
     require("valkey", find_binary("valkey") is not None)
-    place = make_place()
+    place = make_place(scripts=SCRIPTS if guarded else BY_THE_CLOCK)
 
     def ask(attempt: str) -> Any:
         return request(place, Ask(attempt, "me", 10.0, 5.0, 0))
@@ -316,9 +346,10 @@ def test_a_clock_that_steps_back_lets_nobody_jump_the_queue() -> None:
         for attempt, clock_ms in (("a", 1_000_000), ("b", 1_000_000), ("c", 999_900)):
             _, state = sandbox.run(state._replace(clock_ms=clock_ms), ask(attempt))
         _, state = sandbox.run(state, release)
-        reply, _ = sandbox.run(state, ask("c"))
+        first, second = ("b", "c") if guarded else ("c", "b")
+        reply, _ = sandbox.run(state, ask(second))
         assert reply[0] == b"HELD"
-        reply, _ = sandbox.run(state, ask("b"))
+        reply, _ = sandbox.run(state, ask(first))
         assert reply[0] == b"TAKEN"
 
 

@@ -175,6 +175,30 @@ class WriteSetAside(Event):
     kept: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseEnded(Event):
+    """A lease was lost before it was released; ``reason`` says how."""
+
+    lock: str
+    owner: str
+    fence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalLate(Event):
+    """A renewal began ``late`` seconds after it was due; ``left`` is what the lease had left then.
+
+    The process, or its machine, has too much to do: with more of it, leases are lost.
+    """
+
+    lock: str
+    owner: str
+    fence: int
+    late: float
+    left: float
+
+
 class Hook:
     """One place to listen."""
 

@@ -1,6 +1,7 @@
 """Locks that tell the truth: leases with fences, on one server."""
 
 from fencepost._core.fenced import Fenced
+from fencepost._core.observe import LeaseEnded, RenewalLate
 from fencepost.lock.api import AsyncLease, AsyncLock, Lease, Lock
 from fencepost.lock.gates import AsyncFencedScript, FencedScript
 from fencepost.lock.options import LockOptions
@@ -17,8 +18,10 @@ __all__ = [
     "FencedScript",
     "Holder",
     "Lease",
+    "LeaseEnded",
     "Leases",
     "Lock",
     "LockOptions",
     "Locks",
+    "RenewalLate",
 ]

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost._core.aio import clock
-from fencepost._core.observe import log
+from fencepost._core.observe import LeaseEnded, RenewalLate, log
 from fencepost._core.port import run_sync
 from fencepost._core.sync import SyncPort
 from fencepost.errors import OutcomeUnknown, Unavailable
@@ -25,12 +25,13 @@ from fencepost.wire.pool import SyncServer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fencepost._core.observe import Hook
+    from fencepost._core.observe import Event, Hook
     from fencepost.lock.lease import Held
     from fencepost.wire.address import Address
     from fencepost.wire.options import WireOptions
 
 _LEAST: Final = 0.05
+_LATE: Final = 0.1  # of a lease: a renewal that is later is told
 _TOGETHER: Final = 0.1  # of a lease's third: what is due soon is prolonged in the same write
 
 
@@ -57,6 +58,7 @@ class Keeper:
 
     def __init__(self, locate: Callable[[], Address], options: WireOptions, hook: Hook) -> None:
         self._server = SyncServer(locate, options, hook)
+        self._hook = hook
         self._budget = options.budget
         self._changed = threading.Condition()
         self._held: set[Held] = set()
@@ -128,7 +130,10 @@ class Keeper:
 
     def _main(self) -> None:
         while self._wait():
-            leases, endings = self._take()
+            leases, endings, events = self._take()
+            if self._hook.listener is not None:
+                for event in events:
+                    self._hook.listener(event)
             if leases or endings:
                 self._turn(leases, endings)
             with self._changed:
@@ -150,25 +155,33 @@ class Keeper:
                     return True
                 self._changed.wait(left)
 
-    def _take(self) -> tuple[list[Held], list[_Undone]]:
+    def _take(self) -> tuple[list[Held], list[_Undone], list[Event]]:
+        """What is due, and what there is to tell of it."""
         now = clock()
+        events: list[Event] = []
         with self._changed:
             for lease in [one for one in self._held if one.until <= now]:
                 self._held.discard(lease)
                 self.counts["expired"] += 1
                 lease.told_by_clock()
+                events.append(_ended(lease))
             for attempt in [name for name, one in self._endings.items() if one.until <= now]:
                 del self._endings[attempt]  # what it left has ended by itself
             due = [one for one in self._held if one.due <= now]
             if due:
                 self.lateness = max(self.lateness, *(now - one.due for one in due))
+                events += [
+                    RenewalLate(one.name, one.owner, one.fence, now - one.due, one.remaining())
+                    for one in due
+                    if now - one.due > one.ttl * _LATE
+                ]
                 soon = [one for one in self._held if now < one.due <= now + one.ttl / 3 * _TOGETHER]
                 due += soon
             for lease in [one for one in due if one.prolonged_by(now) <= 0]:
                 # ``max_hold`` is reached: it runs out, and is looked at once more then.
                 lease.due = lease.until
                 due.remove(lease)
-            return due, [one for one in self._endings.values() if one.due <= now]
+            return due, [one for one in self._endings.values() if one.due <= now], events
 
     def _turn(self, leases: list[Held], endings: list[_Undone]) -> None:
         sent = clock()
@@ -205,6 +218,8 @@ class Keeper:
                 self.counts["lost"] += 1
                 self.drop(lease)
                 lease.lose("the server does not know it any more")
+                if lease.lost and self._hook.listener is not None:
+                    self._hook.listener(_ended(lease))
             else:
                 self.counts["renewed"] += 1
                 lease.renewed(sent, span)
@@ -222,6 +237,10 @@ class Keeper:
         for one in endings:
             one.due = now + RETRY.delay(one.tries, 0.5)
             one.tries += 1
+
+
+def _ended(lease: Held) -> LeaseEnded:
+    return LeaseEnded(lease.name, lease.owner, lease.fence, lease.why)
 
 
 def straggling(ttl: float) -> float:
