@@ -7,12 +7,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import hiredis
 import pytest
 
 from fencepost import Client, OutcomeUnknown, Unavailable
 from fencepost._core import commands
+from fencepost._core.script import Script, read_contract
 from fencepost.wire import shared
 from fencepost.wire.shared import BATCH, Carrier
+from support.faces import every_face
 from support.servers import ServerProcess
 
 if TYPE_CHECKING:
@@ -224,3 +227,25 @@ def test_a_large_entry_is_read_on_a_connection_of_its_own(
     assert shared_keys.count(small) == 3
     # known to be large from its first read on
     assert shared_keys.count(large) <= 1
+
+
+@every_face
+async def test_a_command_that_is_kept_is_packed_once_and_a_script_each_time(
+    open_face: Callable[..., Any], server_url: str, namespace: str
+) -> None:
+    """A script's words depend on the server that it goes to; a command's do not."""
+    face = open_face(server_url)
+    await face.command("SET", namespace, "v")
+    get = commands.get(namespace)
+    for _ in range(3):
+        assert await face.run(get) == b"v"
+        assert get.packed == hiredis.pack_command(("GET", namespace))
+    script = Script(
+        read_contract("-- say: itself\n-- KEYS k\n-- ARGV what\nreturn ARGV[1]\n"),
+        "-- say: itself\n-- KEYS k\n-- ARGV what\nreturn ARGV[1]\n",
+        lambda reply: reply,
+    )
+    call = script((namespace,), ("x",))
+    for _ in range(2):
+        assert await face.run(call) == b"x"
+        assert call.packed == b""

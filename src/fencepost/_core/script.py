@@ -115,10 +115,11 @@ class Call(Generic[T]):
     ``only`` names the server identity that the call is meant for: a connection to anybody else
     refuses it unsent (``OtherServer``), so what was learned of one server is never used on another.
     Never changed after birth (a plain class all the same: a frozen dataclass costs 1.5 µs more to
-    make, and one is made a call).
+    make, and one is made a call), but for ``packed``: how a command that is kept and sent again and
+    again looks on the wire, which is the same on every connection.
     """
 
-    __slots__ = ("args", "keys", "only", "parse", "resend", "script", "stamped", "verb")
+    __slots__ = ("args", "keys", "only", "packed", "parse", "resend", "script", "stamped", "verb")
 
     def __init__(
         self,
@@ -139,6 +140,7 @@ class Call(Generic[T]):
         self.resend = resend
         self.stamped = stamped
         self.only = only
+        self.packed = b""
 
     def words(
         self, identity: str = "", flagged: bool = True, whole: bool = False

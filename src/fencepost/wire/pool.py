@@ -97,10 +97,13 @@ class SyncServer:
         if connection is None:
             return self._carefully(call, None, start)
         try:
-            info = connection.info
-            reply = connection.ask(
-                pack(call.words(info.identity, info.flagged)), start + self._budget
-            )
+            packed = call.packed
+            if not packed:
+                info = connection.info
+                packed = pack(call.words(info.identity, info.flagged))
+                if call.script is None and not call.only:
+                    call.packed = packed
+            reply = connection.ask(packed, start + self._budget)
             if isinstance(reply, FencepostError):
                 raise reply
         except FencepostError as error:
@@ -137,7 +140,9 @@ class SyncServer:
         refused: FencepostError | None = None
         try:
             info = connection.info
-            packed = [pack(call.words(info.identity, info.flagged)) for call in calls]
+            packed = [
+                call.packed or pack(call.words(info.identity, info.flagged)) for call in calls
+            ]
             left = deadline - monotonic()
             if left < self._budget * 0.9:  # who waited long has less than a connection's own limit
                 connection.limit(max(left, 0.001))

@@ -68,9 +68,13 @@ class Server:
             and len(link.waiting) < self._max_requests
             and not (self._big and _key(call) in self._big)
         ):
-            plain = call.script is None and not call.only
-            info = link.info
-            packed = pack(call.args if plain else call.words(info.identity, info.flagged))
+            packed = call.packed
+            if not packed:
+                if call.script is None and not call.only:
+                    packed = call.packed = pack(call.args)
+                else:
+                    info = link.info
+                    packed = pack(call.words(info.identity, info.flagged))
             if len(packed) <= BULK_BYTES:
                 try:
                     reply = await link.send(packed)
@@ -98,7 +102,7 @@ class Server:
         ):
             return await self._each(calls)
         identity, flagged = link.info.identity, link.info.flagged
-        packed = [pack(call.words(identity, flagged)) for call in calls]
+        packed = [call.packed or pack(call.words(identity, flagged)) for call in calls]
         if any(len(one) > BULK_BYTES for one in packed):
             return await self._each(calls)
         futures: list[asyncio.Future[Any]] = []
