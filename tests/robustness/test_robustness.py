@@ -24,10 +24,11 @@ from robustness.faults import (
     plan,
     storms,
 )
-from robustness.fleet import Fleet
+from robustness.fleet import Fleet, eventually
 from robustness.machine import (
     CLOCKS,
     DISKS,
+    FillDisk,
     JumpServerClock,
     JumpWorkerClocks,
     require_clocks,
@@ -113,9 +114,20 @@ def test_clocks_jump(tmp_path: Path) -> None:
     came_out_right(run(tmp_path, SEED, jumps, clocks=True))
 
 
+class FillDiskUntilFelt(FillDisk):
+    """Until a flusher has said so (it does once), however slow the machine is."""
+
+    def heal(self, fleet: Fleet) -> None:
+        eventually(lambda: self._met(fleet), "a flusher finds the disk full")
+        super().heal(fleet)
+
+    def _met(self, fleet: Fleet) -> bool:
+        return any("database or disk is full" in worker.said() for worker in fleet.flushers)
+
+
 @pytest.mark.timeout(600)
 def test_the_disk_of_the_database_is_full(tmp_path: Path) -> None:
-    full = [(one,) for one in plan(SEED, 2, DISKS)]
+    full = [(one,) for one in (*plan(SEED, 1, [FillDiskUntilFelt]), *plan(SEED, 1, DISKS))]
     came_out_right(run(tmp_path, SEED, full, disk=True))
     told = "".join(log.read_text() for log in tmp_path.glob("flusher*.log"))
     assert "database or disk is full" in told
