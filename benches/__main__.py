@@ -21,13 +21,14 @@ from benches import (
     lock,
     postgres,
     serve,
+    sparse,
     threads,
     writes,
 )
 from benches.peers import NotHere
 from benches.runner import FULL, NORMAL, QUICK, Case, Row, end_on_sigterm, processors, say
 
-GROUPS = (link, cache, writes, lock, threads, likes, cost, flush, postgres, serve, explorer)
+GROUPS = (link, cache, writes, lock, threads, likes, cost, flush, sparse, postgres, serve, explorer)
 
 
 def _options() -> argparse.Namespace:

@@ -593,6 +593,31 @@ async def test_who_was_served_by_the_group_before_waits_no_longer() -> None:
     assert batches == [[1], [11]]
 
 
+async def test_who_is_done_does_not_wait_for_the_end_of_the_group() -> None:
+    """Callers of a group, and those behind it, are answered as soon as their change is known to be
+    done; what is left of the batch is nobody's wait, and counts nobody twice."""
+    done: set[int] = set()
+    hold = asyncio.Event()
+
+    async def work(batch: Sequence[int]) -> list[int]:
+        done.update({1, 2, 3})
+        group.settle()
+        await hold.wait()
+        return list(batch)
+
+    group: AsyncGroup[int, int] = AsyncGroup(
+        work, 100, 1.0, lambda one: -one if one in done else None
+    )
+    first, other = (asyncio.create_task(group.join(one, 30)) for one in (1, 11))
+    assert await first == -1
+    assert not other.done()
+    assert await group.join(2, 30) == -2
+    hold.set()
+    assert await other == 11
+    (waiting,) = group._loops.values()
+    assert waiting.last.expected == 2
+
+
 def test_threads_that_were_served_by_the_group_before_wait_no_longer() -> None:
     done: set[int] = set()
     begun, hold = threading.Event(), threading.Event()
@@ -629,13 +654,39 @@ def test_a_change_that_the_commit_before_held_is_done(lab: Lab) -> None:
     mine, other = (lab.like(item, user).version for user in ("u", "v"))
     wanted = [Wanted(str(item), "v", True, other)]
     assert lately.verdict(Wanted(str(item), "u", True, mine)) is None
-    lab.do(lambda io: commit_group(io, lab.shard, lab.known, wanted, lately))
+    lab.do(lambda io: commit_group(io, lab.shard, lab.known, wanted, lately.note))
     assert lab.rows(item) == {"u", "v"}
     assert lately.verdict(Wanted(str(item), "u", True, mine)) is DONE
     newer = lab.unlike(item, "u").version
     assert lately.verdict(Wanted(str(item), "u", False, newer)) is None, "older than this one"
     assert lately.verdict(Wanted(str(item), "u", True, "")) is None, "nobody knows of which time"
     assert lately.verdict(Wanted("404", "u", True, mine)) is None
+
+
+async def test_a_caller_is_answered_at_the_commit_and_not_at_the_acknowledgement(
+    client: AsyncClient, engine: Engine
+) -> None:
+    """The row is there and the journal still holds the change: that is committed. Whoever fails
+    to acknowledge it leaves a change that SQL skips."""
+    likes = client.likes("x", store=SqlLikes(engine, **TABLES), options=LikeOptions(shards=1))
+    await likes.status(1)
+    begun, hold = asyncio.Event(), asyncio.Event()
+    send = likes._io._all
+
+    async def slowly(calls: Any) -> Any:
+        if any(call.verb == "ack" for call in calls):
+            begun.set()
+            await hold.wait()
+        return await send(calls)
+
+    likes._io._all = slowly  # type: ignore[method-assign, assignment]
+    assert (await likes.like(1, "u", durability="committed")).changed
+    await begun.wait()
+    assert rows_of(engine, 1) == {"u"}
+    assert len(await client.command("HGETALL", likes._shards[0].keys.journal("1"))) > 0
+    hold.set()
+    await until(lambda: likes.stats()["flushes"] == 1)
+    assert (await likes.backlog()).items == 0
 
 
 @pytest.mark.parametrize("what", ["skipped", "orphans", "poison"])

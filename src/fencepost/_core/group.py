@@ -31,6 +31,8 @@ class _Waiting(Generic[A, R]):
         self.task: asyncio.Task[None] | None = None
         self.last = _Last()
         self.complete: asyncio.Future[None] | None = None  # somebody waits for the rest to come
+        self.batch: list[tuple[A, asyncio.Future[R]]] = []  # under way
+        self.callers = 0  # of the batch and the queue, when they were answered ahead of its end
 
 
 class _Last:
@@ -110,7 +112,7 @@ class AsyncGroup(Generic[A, R]):
                 batch = [(one, future) for one, future in batch if not future.done()]
                 if not batch:
                     continue
-                began = monotonic()
+                waiting.batch, waiting.callers, began = batch, 0, monotonic()
                 try:
                     results = await self._work([one for one, _ in batch])
                 except Exception as error:
@@ -125,16 +127,29 @@ class AsyncGroup(Generic[A, R]):
                 for (_, future), result in zip(batch, results, strict=True):
                     if not future.done():
                         future.set_result(result)
-                before = len(batch) + len(waiting.queue)
-                waiting.queue[:] = [
-                    (one, future) for one, future in waiting.queue if not self._answer(one, future)
-                ]
-                waiting.last.note(min(before, self._most), began, self._patience)
+                callers = waiting.callers or len(batch) + len(waiting.queue)
+                self._answer_queue(waiting)
+                waiting.last.note(min(callers, self._most), began, self._patience)
         finally:
-            waiting.task = None
+            waiting.task, waiting.batch = None, []
             for _, future in waiting.queue:
                 future.cancel()
             waiting.queue.clear()
+
+    def settle(self) -> None:
+        """Answer everybody of whom something is known by now, ahead of the end of the batch."""
+        waiting = self._loops.get(asyncio.get_running_loop())
+        if waiting is None or waiting.callers:
+            return
+        waiting.callers = len(waiting.batch) + len(waiting.queue)
+        for one, future in waiting.batch:
+            self._answer(one, future)
+        self._answer_queue(waiting)
+
+    def _answer_queue(self, waiting: _Waiting[A, R]) -> None:
+        waiting.queue[:] = [
+            (one, future) for one, future in waiting.queue if not self._answer(one, future)
+        ]
 
     def _answer(self, one: A, future: asyncio.Future[R]) -> bool:
         """Answer somebody for whom the batch that is over did it as well."""

@@ -18,7 +18,7 @@ from fencepost.likes.durable import Verdict, Wanted
 from fencepost.likes.ledger import report_lost
 from fencepost.likes.lists import Page
 from fencepost.likes.options import LikeOptions
-from fencepost.likes.protocol import FlushReport, LikeResult, LikeStatus
+from fencepost.likes.protocol import Flush, FlushReport, LikeResult, LikeStatus
 from fencepost.likes.store import Id, LikeStore, Poisoned
 
 if TYPE_CHECKING:
@@ -115,6 +115,10 @@ class AsyncLikes(LikesBase):
     ) -> LikeResult:
         """``set(item, user, liked=False)``."""
         return await self._set(self._io, item, user, False, durability)
+
+    def _in_sql(self, number: int, flush: Flush) -> None:
+        super()._in_sql(number, flush)
+        self._groups_of[number].settle()
 
     def _reopened(self, number: int) -> None:
         task = self._io.spawn(report_lost(self._io, self._shards[number], self._ledger))

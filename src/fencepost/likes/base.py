@@ -239,11 +239,15 @@ class LikesBase(ABC):
         self, io: Port, number: int, wanted: Sequence[Wanted]
     ) -> Sequence[Verdict]:
         verdicts, report, self._known[number] = await durable.commit_group(
-            io, self._shards[number], self._known[number], wanted, self._lately[number]
+            io, self._shards[number], self._known[number], wanted, partial(self._in_sql, number)
         )
         self._groups += 1
         self._flushing.done += report
         return verdicts
+
+    def _in_sql(self, number: int, flush: protocol.Flush) -> None:
+        """A group's changes are in SQL; what follows is for the journal, and nobody waits for it."""
+        self._lately[number].note(flush)
 
     async def _poison(self, io: Port, limit: int) -> list[Poisoned]:
         return list(await io.call(self._store.poison, self._shards[0].place, limit))

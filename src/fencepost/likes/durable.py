@@ -128,7 +128,7 @@ async def commit_group(
     shard: Shard,
     known: Known | None,
     wanted: Sequence[Wanted],
-    lately: Lately | None = None,
+    committed: Callable[[Flush], None] = lambda _: None,
 ) -> tuple[list[Verdict], FlushReport, Known | None]:
     """Commit what a group of callers waits for, in as few transactions as can hold it.
 
@@ -137,7 +137,7 @@ async def commit_group(
         shard: The shard.
         known: What is known of it.
         wanted: What each waits for.
-        lately: Notes what is committed.
+        committed: Called with each commit, before its changes leave the journal.
 
     Returns:
         A verdict each, in order; what was flushed; and what is known of the shard.
@@ -151,15 +151,13 @@ async def commit_group(
         if not items:
             break
         try:
-            flush, known = await flush_batch(io, shard, known, items)
+            flush, known = await flush_batch(io, shard, known, items, committed)
         except FencepostError as error:
             # Committed or not: nothing left the journal, a later flush finds out.
             verdicts.update({n: Verdict(Fate.UNSURE, str(error)) for n in waiting})
             waiting = []
             break
         report += flush.report
-        if lately is not None:
-            lately.note(flush)
         for n in waiting:
             if wanted[n].item in flush.journals:
                 verdict = judge(shard, wanted[n], flush)

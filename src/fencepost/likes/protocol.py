@@ -25,7 +25,7 @@ known then: nothing here remembers anything but its locals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -375,9 +375,21 @@ async def flush_items(
 
 
 async def flush_batch(
-    io: Port, shard: Shard, known: Known | None, items: Sequence[str]
+    io: Port,
+    shard: Shard,
+    known: Known | None,
+    items: Sequence[str],
+    committed: Callable[[Flush], None] = lambda _: None,
 ) -> tuple[Flush, Known | None]:
-    """The same, told in full. No more changes are read than a transaction may hold, of all items."""
+    """The same, told in full. No more changes are read than a transaction may hold, of all items.
+
+    Args:
+        io: The port.
+        shard: The shard.
+        known: What is known of it.
+        items: Which items.
+        committed: Called when they are in SQL, before they leave the journal.
+    """
     keys, options = shard.keys, shard.options
     for _ in range(options.rounds):
         if known is None:
@@ -412,9 +424,17 @@ async def flush_batch(
             if done.refused == "epoch":
                 known = None
             continue
-        # Only now, and only the exact versions that were committed, may leave the journal.
         orphans = {shard.store.item_key(orphan) for orphan in done.orphans}
         journals = dict(zip(items, claimed.journals, strict=True))
+        report = FlushReport(
+            sum(len(one.entries) for one in claimed.journals),
+            done.changed,
+            len(orphans),
+            sum(one.kept for one in done.poison),
+        )
+        flush = Flush(report, journals, done)
+        committed(flush)
+        # Only now, and only the exact versions that were committed, may leave the journal.
         handled = {
             item: without_kept_back(shard.store, item, one, done.poison)
             for item, one in journals.items()
@@ -434,12 +454,6 @@ async def flush_batch(
             known = None  # committed all the same; the next flush finds it done
         if done.poison:
             await drop_poisoned(io, shard, done.poison)
-        report = FlushReport(
-            sum(len(one.entries) for one in claimed.journals),
-            done.changed,
-            len(orphans),
-            sum(one.kept for one in done.poison),
-        )
         if shard.hook.listener is not None:
             shard.hook.listener(
                 Flushed(
@@ -452,7 +466,7 @@ async def flush_batch(
                     io.now() - started,
                 )
             )
-        return Flush(report, journals, done), known
+        return flush, known
     raise gave_up(shard, "a flush")
 
 
