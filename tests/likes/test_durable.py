@@ -618,6 +618,40 @@ async def test_who_is_done_does_not_wait_for_the_end_of_the_group() -> None:
     assert waiting.last.expected == 2
 
 
+async def test_each_caller_waits_as_long_as_it_said() -> None:
+    """Later callers may have less time; one timer serves those who have the same."""
+    hold = asyncio.Event()
+
+    async def work(batch: Sequence[int]) -> list[int]:
+        await hold.wait()
+        return list(batch)
+
+    group: AsyncGroup[int, int] = AsyncGroup(work, 100)
+    patient = asyncio.create_task(group.join(1, 60.0))
+    await asyncio.sleep(0)
+    hasty = [asyncio.create_task(group.join(one, 0.01)) for one in (2, 3)]
+    found = await asyncio.gather(*hasty, return_exceptions=True)
+    assert [type(one) for one in found] == [TimeoutError, TimeoutError]
+    assert not patient.done()
+    hold.set()
+    assert await patient == 1
+    assert await group.join(4, 60.0) == 4
+    hold.clear()
+    same = [asyncio.create_task(group.join(one, 60.0)) for one in (5, 6)]
+    await asyncio.sleep(0)
+    (waiting,) = group._loops.values()
+    assert len(waiting.limits) == 2, "those who were answered are forgotten"
+    hold.set()
+    assert await asyncio.gather(*same) == [5, 6]
+
+    other: AsyncGroup[int, int] = AsyncGroup(work, 100)
+    hold.clear()
+    late = [asyncio.create_task(other.join(one, 0.01)) for one in (7, 8)]
+    found = await asyncio.gather(*late, return_exceptions=True)
+    assert [type(one) for one in found] == [TimeoutError, TimeoutError]
+    hold.set()
+
+
 def test_threads_that_were_served_by_the_group_before_wait_no_longer() -> None:
     done: set[int] = set()
     begun, hold = threading.Event(), threading.Event()

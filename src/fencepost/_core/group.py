@@ -15,6 +15,7 @@ import asyncio
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, Generic, TypeVar
@@ -33,6 +34,9 @@ class _Waiting(Generic[A, R]):
         self.complete: asyncio.Future[None] | None = None  # somebody waits for the rest to come
         self.batch: list[tuple[A, asyncio.Future[R]]] = []  # under way
         self.callers = 0  # of the batch and the queue, when they were answered ahead of its end
+        # One timer for all: a timer a caller would cost as much as all the rest of a join.
+        self.limits: deque[tuple[float, asyncio.Future[R], float]] = deque()
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class _Last:
@@ -97,11 +101,19 @@ class AsyncGroup(Generic[A, R]):
             waiting.task = loop.create_task(self._serve(waiting), name="fencepost-group")
         elif waiting.complete is not None and len(waiting.queue) >= waiting.last.expected:
             _arrived(waiting.complete)
-        timer = loop.call_later(within, _expire, future, within)
-        try:
-            return await future
-        finally:
-            timer.cancel()
+        limits, limit = waiting.limits, loop.time() + within
+        while limits and limits[0][1].done():
+            limits.popleft()
+        if limits and limit < limits[-1][0]:  # out of order: a timer of its own
+            timer = loop.call_at(limit, _expire, future, within)
+            try:
+                return await future
+            finally:
+                timer.cancel()
+        limits.append((limit, future, within))
+        if waiting.timer is None:
+            waiting.timer = loop.call_at(limit, _sweep, loop, waiting)
+        return await future
 
     async def _serve(self, waiting: _Waiting[A, R]) -> None:
         try:
@@ -176,6 +188,16 @@ class AsyncGroup(Generic[A, R]):
 def _arrived(complete: asyncio.Future[None]) -> None:
     if not complete.done():
         complete.set_result(None)
+
+
+def _sweep(loop: asyncio.AbstractEventLoop, waiting: _Waiting[Any, Any]) -> None:
+    """Expire those whose time is over, and come again when the next one's is."""
+    limits, waiting.timer = waiting.limits, None
+    while limits and (limits[0][1].done() or limits[0][0] <= loop.time()):
+        _, future, within = limits.popleft()
+        _expire(future, within)
+    if limits:
+        waiting.timer = loop.call_at(limits[0][0], _sweep, loop, waiting)
 
 
 def _expire(future: asyncio.Future[Any], within: float) -> None:
