@@ -129,6 +129,27 @@ def test_holder_is_killed_and_the_next_one_waits_no_longer_than_its_ttl(
         assert lease.fence > holder.fence
 
 
+GIVES_UP_AND_ENDS = """
+import sys
+from fencepost import Client
+client = Client.from_url(sys.argv[1], namespace=sys.argv[2])
+leases = [client.lock(name, ttl=600).acquire() for name in "xyz"]
+for lease in leases:
+    lease._abandon()
+"""
+
+
+def test_a_process_that_ends_ends_first_what_it_gave_up(client: Client, server_url: str) -> None:
+    """Its thread is a daemon, and nobody has closed the client."""
+    subprocess.run(
+        [sys.executable, "-c", GIVES_UP_AND_ENDS, server_url, client.namespace],
+        check=True,
+        timeout=100,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert [client.lock(name).locked_by() for name in "xyz"] == [None] * 3
+
+
 def test_the_example_shows_it(server_url: str) -> None:
     told = subprocess.run(
         [sys.executable, TESTS.parent / "examples" / "paused_holder.py", server_url],

@@ -8,7 +8,10 @@ is over by the clock, whether it notices or not.
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
+import weakref
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -67,6 +70,8 @@ class Keeper:
         self._next = 0.0
         self._busy = False
         self._closed = False
+        self._pid = os.getpid()
+        _keepers.add(self)
         self.lateness = 0.0
         """Seconds by which the latest renewal began too late, at most."""
         self.counts: Counter[str] = Counter()
@@ -110,6 +115,11 @@ class Keeper:
         if thread is not None and thread is not threading.current_thread():
             thread.join(self._budget)
         self._server.close()
+
+    def at_exit(self) -> None:
+        """The process ends, and nobody has closed the client: what was given up is ended first."""
+        if self._pid == os.getpid() and self._endings:
+            self.settle(self._budget)
 
     def forget(self) -> None:
         """In a forked child: let go of what is the parent's."""
@@ -237,6 +247,15 @@ class Keeper:
         for one in endings:
             one.due = now + RETRY.delay(one.tries, 0.5)
             one.tries += 1
+
+
+_keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+@atexit.register
+def _settle_all() -> None:
+    for keeper in list(_keepers):
+        keeper.at_exit()
 
 
 def _ended(lease: Held) -> LeaseEnded:
