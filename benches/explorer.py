@@ -55,7 +55,7 @@ def _graph(scale: Scale) -> list[Row]:
     with ScratchServer() as server:
 
         def run() -> Report:
-            return explore(SCENARIOS["last_unlike"](), server=server, limit=states)
+            return explore(SCENARIOS["two_loads"](), server=server, limit=states)
 
         what = f"graph, {states:,} states of the like cache"
         return [_row(what, "transitions/s", TRANSITIONS, scale, run)]
