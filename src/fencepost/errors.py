@@ -110,7 +110,8 @@ class RefreshRejected(FencepostError):
 
     Args:
         message: What was refused.
-        reason: Why, one word: ``expired``, ``successor``, ``invalidated`` or ``older``.
+        reason: Why, one word: ``expired`` (alone), ``successor``, ``invalidated``, ``writing`` (beside an
+            announced write) or ``older``.
     """
 
     def __init__(self, message: str, *, reason: str) -> None:

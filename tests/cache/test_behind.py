@@ -133,9 +133,13 @@ async def test_a_write_is_read_before_it_is_saved(writer: MakeWriter, kind: str)
     assert here.source.rows == {"k": "old"}
     assert await here.set("k", "newer") > first
     assert await there.read() == "newer"
+    explained = await there.face.explain("k")
+    assert (explained.state, explained.ends_in) == ("fresh", None)
+    assert explained.unsaved > first
     assert (await here.waiting()).values == 1
     assert await here.drain() == 0
     assert here.source.rows == {"k": "newer"}
+    assert (await here.face.explain("k")).unsaved is None
     assert [(one.key, one.value) for one in here.source.batches[0]] == [("k", "newer")]
 
 

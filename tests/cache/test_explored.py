@@ -152,6 +152,40 @@ def test_a_loader_that_dies_leaves_nothing_behind(run: Explored) -> None:
     clean(run(world, actors, {"x": expiry(1, own("l"))}, crashes=frozenset({"a"})))
 
 
+def test_renewals_are_lost_and_come_late(run: Explored) -> None:
+    """A renewal whose reply or request is lost, or that comes when the lease has gone to another."""
+    world = CacheWorld(rounds=2, wait=0)
+    actors = {
+        "a": world.reads(),
+        "b": world.reads(),
+        "w": world.changes(),
+        "n": world.renews("a.1", times=2),
+    }
+    faults = Faults(times=1, on=frozenset({"renew"}))
+    clean(run(world, actors, {"x": expiry(1, own("l"))}, faults=faults))
+
+
+def test_a_renewal_that_makes_a_lease_anew_brings_the_old_load_back(run: Explored) -> None:
+    renewing = altered(
+        "renew",
+        "  return {'LOST', why_lost(token, redis.call('EXISTS', lease) == 1, entry, seen, marks)}",
+        "  redis.call('SET', lease, token, 'PX', lease_ms)",
+    )
+    world = CacheWorld(make_region(scripts=renewing, rounds=2, wait=0))
+    actors = {"a": world.reads(), "w": world.changes(), "n": world.renews("a.1")}
+    found(run(world, actors), "holds 1", "read 1")
+
+
+def test_a_set_stops_the_loads_from_before(run: Explored) -> None:
+    world = CacheWorld(rounds=2, wait=0)
+    actors = {"a": world.reads(), "b": world.reads(), "s": world.sets()}
+    clean(run(world, actors, {"x": expiry(1, own("v", "l"))}))
+    keeps = altered("set", "  redis.call('DEL', lease)\n", "")
+    world = CacheWorld(make_region(scripts=keeps, rounds=2, wait=0))
+    actors = {"a": world.reads(), "s": world.sets()}
+    found(run(world, actors), "holds 1", "read 1")
+
+
 def test_a_server_that_comes_back_empty(run: Explored) -> None:
     world = CacheWorld(rounds=2, wait=0)
     actors = {"a": world.reads(), "b": world.reads(), "w": world.changes()}
@@ -181,6 +215,26 @@ def test_loads_rise_without_the_second_look_and_values_stay_right(run: Explored)
     actors = {"a": world.reads(patience=5), "b": world.reads(patience=5)}
     found(run(world, actors, final=final(world)), "loads 2")
     world = CacheWorld(make_region(scripts=blind, wait=0))
+    actors = {"a": world.reads(), "b": world.reads(), "w": world.changes()}
+    clean(run(world, actors))
+
+
+def test_loads_rise_where_a_claim_does_not_wait_and_values_stay_right(run: Explored) -> None:
+    """Admission is the claim's: whose lease is overwritten publishes nothing, so only loads rise."""
+    greedy = altered(
+        "claim",
+        "if owner then return {'WAIT', redis.call('PTTL', lease), owner:sub(1, 22)} end\n",
+        "",
+    )
+    world = CacheWorld(make_region(scripts=greedy, wait=4))
+
+    def final(view: Any) -> str | None:
+        loads = world.truth.state.loads
+        return f"loads {loads}" if loads > 1 else None
+
+    actors = {"a": world.reads(patience=5), "b": world.reads(patience=5)}
+    found(run(world, actors, final=final), "loads 2")
+    world = CacheWorld(make_region(scripts=greedy, rounds=2, wait=0))
     actors = {"a": world.reads(), "b": world.reads(), "w": world.changes()}
     clean(run(world, actors))
 
@@ -499,6 +553,13 @@ def test_a_writer_that_outlives_its_announcement_and_dies(run: Explored) -> None
 def test_writers_need(run: Explored, scripts: Scripts) -> None:
     world = CacheWorld(make_region(scripts=scripts, rounds=2, wait=0))
     actors = {"p": world.writes_through(), "q": world.writes_through(), "a": world.reads()}
+    found(run(world, actors, **with_deaths(world)), "the cache holds")
+
+
+def test_a_begin_takes_the_lease_of_loads_from_before(run: Explored) -> None:
+    scripts = altered("write_begin", "  redis.call('DEL', lease)\n", "")
+    world = CacheWorld(make_region(scripts=scripts, rounds=2, wait=0))
+    actors = {"p": world.writes_through(), "a": world.reads()}
     found(run(world, actors, **with_deaths(world)), "the cache holds")
 
 

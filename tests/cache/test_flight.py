@@ -438,11 +438,37 @@ async def test_a_load_that_is_over_is_not_renewed(make: Make, kind: str) -> None
     assert await face.command("EXISTS", face.key("m").lease) == 0
 
 
+@pytest.fixture
+def give_up(kind: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[CacheFace, str], Any]:
+    """Ends the time of the load of a key: no test waits for it, and no slow machine is too slow."""
+    scopes: list[asyncio.Timeout] = []
+    real = asyncio.timeout
+
+    def timeout(limit: float) -> asyncio.Timeout:
+        scopes.append(real(limit))
+        return scopes[-1]
+
+    monkeypatch.setattr(asyncio, "timeout", timeout)
+
+    def now(face: CacheFace, key: str) -> None:
+        if kind == "threads":
+            face.cache._flights._by_key[key].held.load.until = 0.001
+        else:
+            scopes[-1].reschedule(0)
+
+    return now
+
+
 @only_async
-async def test_a_load_that_takes_too_long_is_given_up(make: Make, kind: str) -> None:
-    face, loader = make(lease=0.05, load_limit=0.05, remember=1), Loader(kind, held=True)
+async def test_a_load_that_takes_too_long_is_given_up(
+    make: Make, kind: str, give_up: Callable[[CacheFace, str], None]
+) -> None:
+    face, loader = make(), Loader(kind, held=True)
+    reading = task(face.get("k", loader.load))
+    await loader.wait_began()
+    give_up(face, "k")
     with pytest.raises(WaitTimeout, match="took longer"):
-        await face.get("k", loader.load)
+        await reading
     assert loader.cancelled == 1
     assert await face.command("EXISTS", face.key("k").lease) == 0
 
@@ -518,27 +544,6 @@ async def test_the_last_round_is_its_callers_and_not_stopped(make: Make, kind: s
 
 
 # -- loads in threads that take too long
-
-
-@pytest.fixture
-def give_up(kind: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[CacheFace, str], Any]:
-    """Ends the time of the load of a key: no test waits for it, and no slow machine is too slow."""
-    scopes: list[asyncio.Timeout] = []
-    real = asyncio.timeout
-
-    def timeout(limit: float) -> asyncio.Timeout:
-        scopes.append(real(limit))
-        return scopes[-1]
-
-    monkeypatch.setattr(asyncio, "timeout", timeout)
-
-    def now(face: CacheFace, key: str) -> None:
-        if kind == "threads":
-            face.cache._flights._by_key[key].held.load.until = 0.001
-        else:
-            scopes[-1].reschedule(0)
-
-    return now
 
 
 @every_face

@@ -48,10 +48,15 @@ class Key:
         return self.run(self.scripts.claim((*keys, self.keys.journal), (token, seen, lease_ms)))
 
     def publish(
-        self, token: str, value: Any = "v", ttl_ms: Any = 60_000, revision: int | None = None
+        self,
+        token: str,
+        value: Any = "v",
+        ttl_ms: Any = 60_000,
+        revision: int | None = None,
+        seen: str = "",
     ) -> Any:
         entry = packed(value, key="k", token=token, revision=revision)
-        words = (token, NONE if revision is None else rev(revision), entry, ttl_ms, REMEMBER)
+        words = (token, NONE if revision is None else rev(revision), entry, ttl_ms, REMEMBER, seen)
         return self.run(self.scripts.publish(self.keys.all[:3], words))
 
     def set(self, value: Any, revision: int | None = None, ttl_ms: Any = 60_000) -> Any:
@@ -63,8 +68,9 @@ class Key:
         words = (NONE if revision is None else rev(revision), REMEMBER, int(soft), OTHER)
         return self.run(self.scripts.invalidate((*self.keys.all, self.keys.journal), words))
 
-    def renew(self, token: str, lease_ms: Any = 5_000) -> Any:
-        return self.run(self.scripts.renew((self.keys.lease, self.keys.marks), (token, lease_ms)))
+    def renew(self, token: str, lease_ms: Any = 5_000, seen: str = "") -> Any:
+        keys = (self.keys.entry, self.keys.lease, self.keys.marks)
+        return self.run(self.scripts.renew(keys, (token, lease_ms, seen)))
 
     def release(self, token: str) -> Any:
         return self.run(self.scripts.release((self.keys.lease,), (token,)))
@@ -167,7 +173,7 @@ def test_expired_alone_leaves_what_was_there(key: Key) -> None:
     key.set("before", ttl_ms=90_000)
     key.claim(OLD, seen=OTHER)
     key.expire_lease()
-    assert key.publish(OLD, "old", 1_000) == s.Rejected("expired")
+    assert key.publish(OLD, "old", 1_000, seen=OTHER) == s.Rejected("expired")
     assert key.value == "before"
     assert key.life > 60_000  # no failed refresh moves a deadline
 
@@ -205,7 +211,8 @@ def paused(key: Key) -> tuple[Any, Any]:
 
 
 def test_old_resumes_after_current_has_published(key: Key) -> None:
-    assert paused(key) == (s.Published(), s.Rejected("expired"))
+    assert paused(key) == (s.Published(), s.Rejected("successor"))
+    assert key.renew(OLD) == s.Lost("successor")
     assert key.value == "new"
     assert key.life > 50_000
     assert key.lease is None

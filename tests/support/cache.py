@@ -187,6 +187,34 @@ class CacheWorld:
 
         return work
 
+    def renews(self, token: str, times: int = 1) -> Actor:
+        """Renews the lease of an actor (whose first token is ``a.1``, say), which may be lost by then."""
+
+        async def work(io: SimPort) -> tuple[Any, ...]:
+            keys, said = self.keys, []
+            for _ in range(times):
+                call = self.region.scripts.renew(
+                    (keys.entry, keys.lease, keys.marks), (token.ljust(22, "_"), 5_000, "")
+                )
+                said.append(type(await io.run(call)).__name__)
+            return tuple(said)
+
+        return work
+
+    def sets(self, value: int = 2) -> Actor:
+        """Saves a value, then sets it."""
+        source = self.source
+
+        def save() -> None:
+            source.state = source.state._replace(value=value)
+
+        async def work(io: SimPort) -> None:
+            await io.call(save)
+            await write.set_value(io, self.region, KEY, value, PLAIN)
+            await io.call(self.known(value))
+
+        return work
+
     def known(self, value: int) -> Callable[[], None]:
         """A step that makes a value known."""
         truth = self.truth

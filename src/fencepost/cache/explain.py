@@ -9,6 +9,7 @@ from typing import Any
 from fencepost._core import commands
 from fencepost._core.observe import Refresh
 from fencepost._core.port import Port
+from fencepost.cache.behind import number
 from fencepost.cache.judge import EARLY, FRESH, GONE
 from fencepost.cache.protocol import judged
 from fencepost.cache.region import PLAIN, Region
@@ -29,6 +30,7 @@ class Explained:
         lease: The token of who is loading now, '' if nobody is.
         lease_left: Seconds that this lease lasts without a sign of life.
         writers: How many writes are under way (``write_through``, ``write_around``).
+        unsaved: The version of a value that was written behind and is not saved yet; None if it is.
         load_p50: Seconds, of the loads of this cache in this process.
         load_p99: Likewise.
         refreshes: The last 16 of this key in this process, oldest first.
@@ -45,6 +47,7 @@ class Explained:
     lease: str
     lease_left: float
     writers: int
+    unsaved: int | None
     load_p50: float
     load_p99: float
     refreshes: tuple[Refresh, ...]
@@ -61,8 +64,9 @@ async def explain(io: Port, region: Region, key: str) -> Explained:
         commands.read("PTTL", keys.lease),
         commands.hgetall(keys.marks),
         commands.read("HLEN", keys.intents),
+        commands.read("HGET", keys.journal, "version"),
     ]
-    raw, ends_ms, lease, lease_ms, marks, writers = await io.all(calls)
+    raw, ends_ms, lease, lease_ms, marks, writers, version = await io.all(calls)
     stored, state, tags = None, GONE, {}
     if raw is not None:
         found = await judged(io, region, key, PLAIN, raw, {})
@@ -87,6 +91,7 @@ async def explain(io: Port, region: Region, key: str) -> Explained:
         lease=lease or "",
         lease_left=max(lease_ms, 0) / 1000,
         writers=writers,
+        unsaved=None if version is None else number(version.decode()),
         load_p50=told.cost(0.5),
         load_p99=told.cost(0.99),
         refreshes=refreshes,

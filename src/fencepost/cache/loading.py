@@ -173,7 +173,11 @@ async def load_and_publish(
 ) -> Entry[Any]:
     """The owner's part. The lease is gone when this returns or raises."""
     keys, token = region.keys(key), held.token
-    renewal = io.spawn(renew(io, region, ((key, token),), held.load)) if region.renews else None
+    renewal = (
+        io.spawn(renew(io, region, ((key, token, name_of(seen)),), held.load))
+        if region.renews
+        else None
+    )
     try:
         try:
             tags = dict.fromkeys((*ask.tags, *(seen.header.stamps if seen is not None else ())))
@@ -200,6 +204,11 @@ async def load_and_publish(
     return await _publish(io, region, key, read, seen, held, packed)
 
 
+def name_of(seen: Stored[Any] | None) -> str:
+    """Which entry was seen."""
+    return seen.token if seen is not None else ""
+
+
 def stopped_as(io: Port, region: Region, key: str, reason: str, token: str) -> Entry[Any]:
     """The answer of a load that was stopped: none."""
     now_ms = io.server_ms()
@@ -223,7 +232,14 @@ async def _publish(
         answer = await io.run(
             region.scripts.publish(
                 region.keys(key).all[:3],
-                (token, packed.revision, packed.entry, packed.ttl_ms, remember_ms(region)),
+                (
+                    token,
+                    packed.revision,
+                    packed.entry,
+                    packed.ttl_ms,
+                    remember_ms(region),
+                    name_of(seen),
+                ),
             )
         )
     except FencepostError as error:
@@ -294,7 +310,7 @@ async def release(io: Port, region: Region, lease: str, held: Held) -> None:
 
 
 async def renew(
-    io: Port, region: Region, leases: tuple[tuple[str, str], ...], load: UnderWay | None
+    io: Port, region: Region, leases: tuple[tuple[str, str, str], ...], load: UnderWay | None
 ) -> None:
     """Prolong leases while their load runs, until its hard limit. A lost one is left alone; when all
     are lost, the load is for nothing, and is stopped if it can be.
@@ -302,7 +318,7 @@ async def renew(
     Args:
         io: The port.
         region: The cache.
-        leases: Keys, each with its token.
+        leases: Keys, each with its token and the name of the entry that was seen.
         load: What is stopped.
     """
     options = region.options
@@ -312,9 +328,10 @@ async def renew(
         await io.sleep(options.lease / 3)
         calls = [
             region.scripts.renew(
-                (region.keys(key).lease, region.keys(key).marks), (token, lease_ms)
+                (region.keys(key).entry, region.keys(key).lease, region.keys(key).marks),
+                (token, lease_ms, seen),
             )
-            for key, token in leases
+            for key, token, seen in leases
         ]
         try:
             answers = await io.all(calls)

@@ -13,6 +13,7 @@ from fencepost.cache.judge import EARLY, FRESH, Candidate, candidate
 from fencepost.cache.loading import (
     Held,
     Read,
+    name_of,
     own,
     pack,
     published_as,
@@ -109,7 +110,8 @@ async def refresh_many(
             if held.load is not None:
                 held.load.stoppable = options.on_rejected != "reread" or loads < options.rounds
                 held.load.lost = ""
-            done = await _load_many(io, region, mine, load_many, ask, held)
+            seen = {key: name_of(pending[key].stored) for key in mine}
+            done = await _load_many(io, region, mine, seen, load_many, ask, held)
             held.many = ()
             for key, entry in done.items():
                 again = not entry.published and entry.reason not in ("unreachable", "writing")
@@ -172,12 +174,18 @@ async def _claim_many(
 
 
 async def _load_many(
-    io: Port, region: Region, mine: dict[str, str], load_many: Load, ask: Ask, held: Held
+    io: Port,
+    region: Region,
+    mine: dict[str, str],
+    seen: dict[str, str],
+    load_many: Load,
+    ask: Ask,
+    held: Held,
 ) -> dict[str, Entry[Any]]:
     """The owner's part for all of them; no lease is left when this returns or raises."""
     leases = tuple((region.keys(key).lease, token) for key, token in mine.items())
-    work = renew(io, region, tuple(mine.items()), held.load) if region.renews else None
-    renewal = io.spawn(work) if work is not None else None
+    owned = tuple((key, token, seen[key]) for key, token in mine.items())
+    renewal = io.spawn(renew(io, region, owned, held.load)) if region.renews else None
     try:
         try:
             stamps = await stamps_of(io, region, ask.tags)
@@ -201,7 +209,7 @@ async def _load_many(
     calls = [
         region.scripts.publish(
             region.keys(key).all[:3],
-            (mine[key], one.revision, one.entry, one.ttl_ms, remember_ms(region)),
+            (mine[key], one.revision, one.entry, one.ttl_ms, remember_ms(region), seen[key]),
         )
         for key, one in packed.items()
     ]

@@ -27,7 +27,8 @@ class CacheOptions:
             Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention",
             VLDB 2015). 0 never does.
         lease: Seconds that a loader's right lasts without a sign of life; it is renewed while it runs.
-        load_limit: Seconds after which a load is given up.
+        load_limit: Seconds after which a load is given up: a coroutine is cancelled, what a thread
+            brings is dropped when it comes.
         soft_limit: Seconds that a caller with a stale value at hand gives the refresh, before it
             takes that value while the load goes on; 0 waits for nothing.
         error_ttl: Seconds after a failed load in which callers of this process get the same error
@@ -40,7 +41,9 @@ class CacheOptions:
             times at most), take a ``stale`` value, or ``raise`` ``RefreshRejected``.
         on_down: What a caller does when the server can't be reached: ``load`` under ``max_loads``
             (nothing is cached then), or ``raise``.
-        max_loads: Loads of this cache that one process runs at once; others wait their turn.
+        max_loads: Loads of this cache that one process runs at once (one event loop, where a process
+            has several); others wait their turn, ``load_limit`` seconds at most. A thread that takes
+            too long keeps its place until it returns.
         max_queue: Loads that wait their turn; one more gets ``Overloaded``.
         coalesce: Who shares a load: the whole ``fleet``, one ``process``, or ``none``.
         remember: Seconds that an invalidation is remembered: the longest that a replica of the

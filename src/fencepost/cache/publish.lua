@@ -1,6 +1,6 @@
 -- publish: write what was loaded, if its lease still stands and nothing newer does; free the lease.
 -- KEYS   entry {ns:cache:name:key}:v, lease {ns:cache:name:key}:l, marks {ns:cache:name:key}:m
--- ARGV   token, revision, entry, ttl_ms, remember_ms
+-- ARGV   token, revision, entry, ttl_ms, remember_ms, seen
 -- needs: whole, newest, why_lost, wake
 -- resend: harmless, a repeated request finds its own token in the entry
 -- ->     PUBLISHED
@@ -8,6 +8,7 @@
 -- ->     OLDER revision     the source has been seen at this newer revision
 local entry, lease, marks = KEYS[1], KEYS[2], KEYS[3]
 local token, revision, value, ttl_ms, remember_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local seen = ARGV[6]
 
 if not whole(ttl_ms) then return redis.error_reply('ERR ttl_ms is a positive whole number') end
 if redis.call('GETRANGE', entry, 2, 23) == token then return {'PUBLISHED'} end
@@ -22,7 +23,7 @@ if writing or older or owner ~= token then
   end
   if writing then return {'REJECTED', 'writing'} end
   if older then return {'OLDER', known} end
-  return {'REJECTED', why_lost(token, owner, marks)}
+  return {'REJECTED', why_lost(token, owner, entry, seen, marks)}
 end
 redis.call('SET', entry, value, 'PX', ttl_ms)
 redis.call('DEL', lease)
