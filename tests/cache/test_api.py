@@ -374,7 +374,7 @@ async def test_after_a_rejection(make: Make, kind: str, policy: str) -> None:
     else:  # with a stale value at hand a refused refresh is nobody's error
         assert (entry.value, entry.status) == ("before", "stale")
     assert await current.get("k", loader.load) == "new"
-    assert old.count["rejected_expired"] == 1
+    assert old.count["rejected_successor"] == 1
 
 
 @every_face

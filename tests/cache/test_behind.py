@@ -270,8 +270,9 @@ async def test_batches_carry_scope_epoch_fence_and_versions(writer: MakeWriter, 
     await one.set("k", 2)
     await one.drain()
     first, second = one.source.batches
-    assert first.scope == second.scope == "cache:products/0"
+    assert first.scope == second.scope == f"{one.face.client.namespace}:cache:products/0"
     assert first.order < second.order
+    assert first.entries[0].version >> 40 == first.epoch
     assert [entry.version for entry in first] == [version]
     assert second.entries[0].version > version
     assert len(first) == 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from fencepost._core.keys import cache_shard
-from fencepost.cache import behind, write
+from fencepost.cache import behind, flush, write
 from fencepost.cache.behind import Batch, Unsaveable, Writes
 from fencepost.cache.entry import Unreadable
 from fencepost.cache.options import BehindOptions
@@ -211,7 +211,7 @@ class BehindWorld:
             for _ in range(times):
                 for left in reversed(range(tries)):
                     try:
-                        report, known = await behind.flush_keys(io, self.shard, known, (KEY,))
+                        report, known = await flush.flush_keys(io, self.shard, known, (KEY,))
                     except (OutcomeUnknown, Unavailable):
                         if not left:
                             raise

@@ -9,10 +9,11 @@ from fencepost._core.observe import (
     WritesSaved,
 )
 from fencepost.cache.api import AsyncCache, Cache
-from fencepost.cache.behind import Batch, SaveReport, Unsaveable, Unsaved
+from fencepost.cache.behind import Batch, Unsaveable, Unsaved
 from fencepost.cache.decorator import AsyncCached, Cached
 from fencepost.cache.entry import Entry, Loaded, Missing, NotModified
 from fencepost.cache.explain import Explained
+from fencepost.cache.flush import SaveReport
 from fencepost.cache.options import BehindOptions, CacheOptions
 from fencepost.cache.saving import AsyncBehind, Behind, SetAside, Waiting
 from fencepost.cache.under_way import UnderWay, this_load

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import contextvars
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import MsgspecError
@@ -16,10 +10,12 @@ from msgspec import MsgspecError
 from fencepost._core.aio import clock
 from fencepost._core.codec import Codec
 from fencepost._core.port import run_sync
+from fencepost.cache.changes import Changes
 from fencepost.cache.decorator import KeyOf, decorate_async, decorate_sync
 from fencepost.cache.entry import Entry
 from fencepost.cache.explain import Explained
 from fencepost.cache.flight import AsyncFlights, AsyncGate, SyncFlights, SyncGate
+from fencepost.cache.limits import Limits, limited
 from fencepost.cache.loading import UNREACHABLE
 from fencepost.cache.options import BehindOptions, CacheOptions
 from fencepost.cache.reads import Reads
@@ -27,7 +23,7 @@ from fencepost.cache.region import Load
 from fencepost.cache.saving import AsyncBehind, Behind
 from fencepost.cache.under_way import UnderWay
 from fencepost.cache.write import Written
-from fencepost.errors import Overloaded, ServerError, WaitTimeout
+from fencepost.errors import Overloaded, ServerError
 from fencepost.wire.bells import AsyncBell, SyncBell
 
 if TYPE_CHECKING:
@@ -38,12 +34,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncCache(Reads[T]):
+class AsyncCache(Reads[T], Changes[T]):
     """A read-through cache, as ``AsyncClient.cache`` makes it.
 
     A refresh publishes only while its lease stands; an invalidation stops every load that began
     before it; waiting, staleness and the load of the source are bounded. Where these promises end
-    is written in ``docs/cache.md``.
+    is written in ``docs/guarantees.md``.
     """
 
     def __init__(
@@ -58,45 +54,11 @@ class AsyncCache(Reads[T]):
             AsyncFlights,
             lambda channel, word: AsyncBell(client._lock_hub().listener, channel, word),  # noqa: SLF001
         )
-        self._client, self._gate = client, gate
-        self._threads: ThreadPoolExecutor | None = None
+        self._client = client
+        self._limits = Limits(name, options.load_limit, options.max_loads, gate)
 
     def _limited(self, load: Load, under_way: UnderWay) -> Load:
-        limit = self.options.load_limit
-
-        async def limited(*shown: Any) -> Any:
-            loop = asyncio.get_running_loop()
-            with under_way.running(limit):
-                try:
-                    async with asyncio.timeout(limit) as scope:
-                        under_way.stop = partial(_end, scope, loop)
-                        if inspect.iscoroutinefunction(load):
-                            return await load(*shown)
-                        answer = await self._in_thread(load, shown)
-                        return await answer if inspect.isawaitable(answer) else answer
-                except TimeoutError as error:
-                    if not scope.expired():
-                        raise
-                    under_way.check_lease()
-                    raise WaitTimeout(f"the load took longer than {limit:g} s") from error
-
-        limited.__name__ = getattr(load, "__name__", "load")
-        return limited
-
-    async def _in_thread(self, load: Load, shown: tuple[Any, ...]) -> Any:
-        """Call a plain loader. If nobody waits for it any more it goes on, and keeps its place at the
-        gate until it returns: the source is at work for it."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.options.max_loads, f"fencepost-{self.name}")
-        loop, gate = asyncio.get_running_loop(), self._gate
-        running = self._threads.submit(contextvars.copy_context().run, load, *shown)
-        try:
-            return await asyncio.wrap_future(running)
-        except asyncio.CancelledError:
-            if running.running():
-                gate.keep()
-                running.add_done_callback(lambda _: _give_back(loop, gate))
-            raise
+        return self._limits.of(load, under_way)
 
     async def get(
         self,
@@ -350,21 +312,10 @@ class AsyncCache(Reads[T]):
     async def _aclose(self) -> None:
         if isinstance(self._flights, AsyncFlights):
             await self._flights.aclose()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._limits.close()
 
 
-def _end(scope: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> None:
-    with contextlib.suppress(RuntimeError):  # it ends already
-        scope.reschedule(loop.time())
-
-
-def _give_back(loop: asyncio.AbstractEventLoop, gate: AsyncGate) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits at its gate
-        loop.call_soon_threadsafe(gate.leave)
-
-
-class Cache(Reads[T]):
+class Cache(Reads[T], Changes[T]):
     """A read-through cache for threads; see ``AsyncCache``."""
 
     def __init__(
@@ -383,20 +334,7 @@ class Cache(Reads[T]):
         self._client = client
 
     def _limited(self, load: Load, under_way: UnderWay) -> Load:
-        limit = self.options.load_limit
-
-        def limited(*shown: Any) -> Any:
-            with under_way.running(limit):
-                value = load(*shown)
-                if under_way.over:
-                    raise WaitTimeout(
-                        f"the load took longer than {limit:g} s; a thread can't be stopped, so it "
-                        "went on to its end, and what it brought was dropped"
-                    )
-                return value
-
-        limited.__name__ = getattr(load, "__name__", "load")
-        return limited
+        return limited(load, under_way, self.options.load_limit)
 
     def get(
         self,

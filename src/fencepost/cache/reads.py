@@ -1,35 +1,26 @@
-"""What both faces share: one text for loops and threads, over the port and the flights of each."""
+"""Reading through: one text for loops and threads, over the port and the flights of each."""
 
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import MsgspecError
 
-from fencepost._core import commands, keys
-from fencepost._core.codec import Codec
-from fencepost._core.observe import CacheBypassed
-from fencepost._core.port import Port
-from fencepost.cache import loading, many, protocol, write
-from fencepost.cache.breaker import Breaker
-from fencepost.cache.entry import Entry, Known, Stored
-from fencepost.cache.explain import Explained, explain
-from fencepost.cache.flight import LATE, AsyncFlights, Crowded, SyncFlights
-from fencepost.cache.judge import EARLY, FRESH, GONE, STALE, tag_names
+from fencepost.cache import loading, many, protocol
+from fencepost.cache.base import CacheBase, must_be_key
+from fencepost.cache.entry import Entry, Stored
+from fencepost.cache.flight import LATE, Crowded
+from fencepost.cache.judge import EARLY, FRESH, GONE, STALE
 from fencepost.cache.loading import UNREACHABLE, Held
-from fencepost.cache.options import CacheOptions, seconds
 from fencepost.cache.protocol import NOTHING, Look
-from fencepost.cache.region import PLAIN, Ask, Bell, Gate, Load, Region, Told
+from fencepost.cache.region import PLAIN, Ask, Load
 from fencepost.cache.under_way import UnderWay
-from fencepost.cache.write import Written
-from fencepost.errors import Overloaded, Refused, ServerError, Unavailable, WaitTimeout
+from fencepost.errors import Overloaded, ServerError, Unavailable, WaitTimeout
 
 if TYPE_CHECKING:
-    from fencepost.client import AsyncClient, Client
+    pass
 
 T = TypeVar("T")
 DOWN: Final = (*UNREACHABLE, Overloaded, ServerError)
@@ -38,73 +29,10 @@ _FAILED_KEYS: Final = 1024
 _KNOWN: Final = 8192
 
 
-class Reads(ABC, Generic[T]):
-    """A cache, without its public face.
-
-    Args:
-        client: Where its server is.
-        name: Of the cache.
-        codec: How values are stored.
-        options: How it behaves.
-        gate: Bounds its loads.
-        flights: Made with a function that gives back a lease.
-        bell: Makes what hears that a lease has ended.
-    """
-
-    def __init__(
-        self,
-        client: AsyncClient | Client,
-        name: str,
-        codec: Codec[T],
-        options: CacheOptions,
-        gate: Gate,
-        flights: Callable[[Callable[[Held], Any]], AsyncFlights | SyncFlights],
-        bell: Callable[[str, str], Bell],
-    ) -> None:
-        self.name = name
-        self.options = options
-        self._io: Port = client.port
-        prefix = keys.cache_prefix(client.namespace, name)
-        self._told = Told(client.hook)
-        self._region = Region(name, prefix, options, codec, self._told, gate=gate, bell=bell)
-        self._breaker = Breaker()
-        self._failed: OrderedDict[str, tuple[float, Exception]] = OrderedDict()
-        self._flights = flights(self._give_back)
-        self._hits = 0
-        self._early = options.beta * 40.0  # times the cost of a load: nobody refreshes earlier
-        self._known: dict[str, Known[T]] = {}  # entries that were read here
-        self._decode = codec.decode_plain
-
-    def _know(self, key: str) -> Known[T]:
-        _must_be_key(key)
-        if len(self._known) >= _KNOWN:
-            self._known.clear()
-        known: Known[T] = Known(commands.get(self._region.entry(key)))
-        self._known[key] = known
-        return known
-
-    async def _give_back(self, held: Held) -> None:
-        if held.token:
-            await loading.release(self._io, self._region, held.lease, held)
-        if held.many:
-            await many.release_many(self._io, self._region, held.many)
-
-    @abstractmethod
-    def _limited(self, load: Load, under_way: UnderWay) -> Load:
-        """The loader, with its hard limit where that can be had."""
+class Reads(CacheBase[T]):
+    """A cache, as far as it is read."""
 
     # -- one entry
-
-    def _ask(
-        self, tags: Iterable[str], ttl: float | None, stale: float | None, conditional: bool = False
-    ) -> Ask:
-        if not tags and ttl is None and stale is None and not conditional:
-            return PLAIN
-        if ttl is not None:
-            seconds("ttl", ttl, least=0.001)
-        if stale is not None:
-            seconds("stale", stale, least=0)
-        return Ask(tag_names(tags), ttl, stale, conditional)
 
     async def _entry(
         self,
@@ -118,7 +46,7 @@ class Reads(ABC, Generic[T]):
     ) -> Entry[T]:
         """Read through. ``raw`` is what was read already (``missed``: that there is nothing), ``down``
         why the server can't be asked, ``asked`` when the call began."""
-        _must_be_key(key)
+        must_be_key(key)
         io, options = self._io, self.options
         asked = io.now() if asked is None else asked
         for _ in range(options.rounds):
@@ -260,7 +188,7 @@ class Reads(ABC, Generic[T]):
 
     async def _force(self, key: str, load: Load, ask: Ask) -> Entry[T]:
         """Load now, whatever is there; somebody's load that began after this call will do."""
-        _must_be_key(key)
+        must_be_key(key)
         io = self._io
         found, down = await self._look(key, ask, None)
         newer = Ask(ask.tags, ask.ttl, ask.stale, ask.conditional, newer_than=io.server_ms())
@@ -271,7 +199,7 @@ class Reads(ABC, Generic[T]):
         return _checked(entry)
 
     async def _peek(self, key: str, stale: float | None, tags: Iterable[str]) -> Entry[T] | None:
-        _must_be_key(key)
+        must_be_key(key)
         found = await protocol.look(self._io, self._region, key, self._ask(tags, None, stale))
         if found.stored is None or found.state is GONE:
             return None
@@ -282,7 +210,7 @@ class Reads(ABC, Generic[T]):
     async def _get_many(self, wanted: Iterable[str], load_many: Load, ask: Ask) -> dict[str, Any]:
         names = list(dict.fromkeys(wanted))
         for name in names:
-            _must_be_key(name)
+            must_be_key(name)
         if not names:
             return {}
         io, region, under_way = self._io, self._region, UnderWay()
@@ -371,122 +299,11 @@ class Reads(ABC, Generic[T]):
 
         self._flights.start(f"many {self._io.token()}", work)
 
-    # -- changes
-
-    def _asked(self, key: str, tags: Iterable[str], ttl: float | None) -> Ask:
-        _must_be_key(key)
-        return self._ask(tags, ttl, None)
-
-    def _must_not_be_behind(self) -> None:
-        if self.options.shards:
-            raise Refused(
-                f"values of {self.name!r} are written behind (it has shards), and two ways of writing "
-                "would overtake each other; use what behind(save_many) gives"
-            )
-
-    async def _set(self, key: str, value: Any, ask: Ask) -> Entry[T]:
-        _must_be_key(key)
-        self._must_not_be_behind()
-        self._forget_here(key)
-        entry = await write.set_value(self._io, self._region, key, value, ask)
-        self._flights.detach(key)
-        return entry
-
-    async def _touch(self, key: str, ttl: float | None) -> bool:
-        _must_be_key(key)
-        self._ask((), ttl, None)
-        return await write.touch(self._io, self._region, key, ttl)
-
-    async def _invalidate(self, names: tuple[str, ...], hard: bool, revision: int | None) -> None:
-        for name in names:
-            _must_be_key(name)
-            self._forget_here(name)
-        if names:
-            await write.invalidate(self._io, self._region, names, hard=hard, revision=revision)
-        for name in names:  # a flight that began meanwhile may have read before
-            self._flights.detach(name)
-
-    async def _invalidate_tags(self, tags: tuple[str, ...]) -> None:
-        await write.invalidate_tags(self._io, self._region, tag_names(tags))
-
-    async def _write_through(self, key: str, value: Any, save: Load, ask: Ask) -> Written:
-        _must_be_key(key)
-        self._must_not_be_behind()
-        self._forget_here(key)
-        try:
-            return await write.write_through(self._io, self._region, key, value, save, ask)
-        finally:
-            self._flights.detach(key)
-
-    async def _write_around(self, key: str, save: Load) -> Written:
-        _must_be_key(key)
-        self._must_not_be_behind()
-        self._forget_here(key)
-        try:
-            return await write.write_around(self._io, self._region, key, save)
-        finally:
-            self._flights.detach(key)
-
-    async def _explain(self, key: str) -> Explained:
-        _must_be_key(key)
-        return await explain(self._io, self._region, key)
-
-    def stats(self) -> dict[str, Any]:
-        """Counters of this process since it began, load times, and whether the server is bypassed."""
-        return {
-            "hits": self._hits,
-            **self._told.counts,
-            "load_p50": self._told.cost(0.5),
-            "load_p99": self._told.cost(0.99),
-            "bypassed": self._breaker.open,
-        }
-
-    # -- what is remembered here
-
-    def _forget_here(self, key: str) -> None:
-        self._flights.detach(key)
-        self._failed.pop(key, None)
-
-    def _recently_failed(self, key: str, least: float = 0.0) -> Exception | None:
-        """The error of a load that failed within ``error_ttl`` seconds, or ``least``."""
-        known = self._failed.get(key) if self._failed else None
-        if known is None or self._io.now() >= known[0] + max(self.options.error_ttl, least):
-            return None
-        return known[1]
-
-    def _raise_recent_failure(self, key: str) -> None:
-        error = self._recently_failed(key)
-        if error is not None:
-            raise error
-
-    def _remember_failure(self, key: str, error: Exception) -> None:
-        while len(self._failed) >= _FAILED_KEYS:
-            self._failed.popitem(last=False)
-        self._failed[key] = (self._io.now(), error)
-
     def _takes(self, ask: Ask, entry: Entry[Any]) -> bool:
         """Whether a stale answer of a shared flight is fresh enough for this caller."""
         if entry.status != "stale" or ask.stale is None:
             return True
         return self._io.server_ms() / 1000 - entry.fresh_until < ask.stale
-
-    def _note_failure(self, error: Exception) -> None:
-        self._told.counts["server_failures"] += 1
-        if self._breaker.failed(self._io.now(), self._io.chance()):
-            self._told.event(CacheBypassed(self.name, True, str(error)))
-
-    def _note_answer(self) -> None:
-        if self._breaker.failures and self._breaker.answered():
-            self._told.event(CacheBypassed(self.name, False, "the server answers again"))
-
-
-def _must_be_key(key: Any) -> None:
-    if not isinstance(key, str):
-        raise Refused(
-            f"a key is a text, got {type(key).__name__} {key!r}: 1 and '1' would be one key"
-        )
-    if len(key) > 4096:
-        raise Refused(f"a key has at most 4,096 characters, got {len(key)}")
 
 
 def _checked(entry: Any) -> Entry[Any]:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fencepost._core import commands, keys
 from fencepost._core.port import Port, run_sync
-from fencepost.cache import behind
-from fencepost.cache.behind import Batch, NoGate, SaveReport, Writes
+from fencepost.cache import behind, flush
+from fencepost.cache.behind import Batch, NoGate, Writes
 from fencepost.cache.entry import decode
+from fencepost.cache.flush import SaveReport
 from fencepost.cache.options import BehindOptions
 from fencepost.errors import FencepostError, Refused, Unavailable
 from fencepost.journal.flusher import FlushStats, drain_all, flush_forever, log_of, note, tell_left
@@ -24,7 +25,7 @@ from fencepost.journal.protocol import Epochs, Known, Place
 
 if TYPE_CHECKING:
     from fencepost.cache.api import AsyncCache, Cache
-    from fencepost.cache.reads import Reads
+    from fencepost.cache.base import CacheBase
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class BehindBase(ABC, Generic[T]):
 
     def __init__(
         self,
-        cache: Reads[T],
+        cache: CacheBase[T],
         save_many: Callable[[Batch[T]], Any],
         gate: Epochs | None,
         options: BehindOptions,
@@ -71,7 +72,9 @@ class BehindBase(ABC, Generic[T]):
                 f"values of {cache.name!r} can't be written behind: entries and journal must share "
                 "slots; make the cache with shards=16, in every process"
             )
-        scope = f"cache:{keys.escape(cache.name)}"
+        scope = region.prefix[
+            1:-1
+        ]  # namespace and name: nobody else's versions are compared with ours
         self.options = options
         self._cache = cache
         self._io: Port = cache._io  # noqa: SLF001
@@ -132,7 +135,7 @@ class BehindBase(ABC, Generic[T]):
             await look(self._io, self._shards, self._pressure)
 
     async def _flush(self, number: int, names: Sequence[str]) -> SaveReport:
-        report, self._known[number] = await behind.flush_keys(
+        report, self._known[number] = await flush.flush_keys(
             self._io, self._shards[number], self._known[number], names
         )
         self._flushing.done += report
@@ -200,7 +203,7 @@ class AsyncBehind(BehindBase[T]):
     """Writes a cache's values behind. Made by ``AsyncCache.behind``.
 
     A ``set`` is in the cache for every reader when it returns; a flusher brings it to the source.
-    Where these promises end is written in ``docs/cache.md``.
+    Where these promises end is written in ``docs/guarantees.md``.
     """
 
     def __init__(

@@ -1,0 +1,164 @@
+"""What every call of a cache stands on: where it is, what this process remembers of it, how a call asks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from fencepost._core import commands, keys
+from fencepost._core.codec import Codec
+from fencepost._core.observe import CacheBypassed
+from fencepost._core.port import Port
+from fencepost.cache import loading, many
+from fencepost.cache.breaker import Breaker
+from fencepost.cache.entry import Known
+from fencepost.cache.explain import Explained, explain
+from fencepost.cache.flight import AsyncFlights, SyncFlights
+from fencepost.cache.judge import tag_names
+from fencepost.cache.loading import UNREACHABLE, Held
+from fencepost.cache.options import CacheOptions, seconds
+from fencepost.cache.region import PLAIN, Ask, Bell, Gate, Load, Region, Told
+from fencepost.cache.under_way import UnderWay
+from fencepost.errors import Overloaded, Refused, ServerError
+
+if TYPE_CHECKING:
+    from fencepost.client import AsyncClient, Client
+
+T = TypeVar("T")
+DOWN: Final = (*UNREACHABLE, Overloaded, ServerError)
+"""The server does not do what it should: it is away, full, out of memory, misconfigured."""
+_FAILED_KEYS: Final = 1024
+_KNOWN: Final = 8192
+
+
+class CacheBase(ABC, Generic[T]):
+    """A cache, without its public face.
+
+    Args:
+        client: Where its server is.
+        name: Of the cache.
+        codec: How values are stored.
+        options: How it behaves.
+        gate: Bounds its loads.
+        flights: Made with a function that gives back a lease.
+        bell: Makes what hears that a lease has ended.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient | Client,
+        name: str,
+        codec: Codec[T],
+        options: CacheOptions,
+        gate: Gate,
+        flights: Callable[[Callable[[Held], Any]], AsyncFlights | SyncFlights],
+        bell: Callable[[str, str], Bell],
+    ) -> None:
+        self.name = name
+        self.options = options
+        self._io: Port = client.port
+        prefix = keys.cache_prefix(client.namespace, name)
+        self._told = Told(client.hook)
+        self._region = Region(name, prefix, options, codec, self._told, gate=gate, bell=bell)
+        self._breaker = Breaker()
+        self._failed: OrderedDict[str, tuple[float, Exception]] = OrderedDict()
+        self._flights = flights(self._give_back)
+        self._hits = 0
+        self._early = options.beta * 40.0  # times the cost of a load: nobody refreshes earlier
+        self._known: dict[str, Known[T]] = {}  # entries that were read here
+        self._decode = codec.decode_plain
+
+    def _know(self, key: str) -> Known[T]:
+        must_be_key(key)
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        known: Known[T] = Known(commands.get(self._region.entry(key)))
+        self._known[key] = known
+        return known
+
+    async def _give_back(self, held: Held) -> None:
+        if held.token:
+            await loading.release(self._io, self._region, held.lease, held)
+        if held.many:
+            await many.release_many(self._io, self._region, held.many)
+
+    @abstractmethod
+    def _limited(self, load: Load, under_way: UnderWay) -> Load:
+        """The loader, with its hard limit where that can be had."""
+
+    def _ask(
+        self, tags: Iterable[str], ttl: float | None, stale: float | None, conditional: bool = False
+    ) -> Ask:
+        if not tags and ttl is None and stale is None and not conditional:
+            return PLAIN
+        if ttl is not None:
+            seconds("ttl", ttl, least=0.001)
+        if stale is not None:
+            seconds("stale", stale, least=0)
+        return Ask(tag_names(tags), ttl, stale, conditional)
+
+    def _asked(self, key: str, tags: Iterable[str], ttl: float | None) -> Ask:
+        must_be_key(key)
+        return self._ask(tags, ttl, None)
+
+    async def _explain(self, key: str) -> Explained:
+        must_be_key(key)
+        return await explain(self._io, self._region, key)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of this process since it began, load times, and whether the server is bypassed."""
+        return {
+            "hits": self._hits,
+            **self._told.counts,
+            "load_p50": self._told.cost(0.5),
+            "load_p99": self._told.cost(0.99),
+            "bypassed": self._breaker.open,
+        }
+
+    # -- what is remembered here
+
+    def _forget_here(self, key: str) -> None:
+        self._flights.detach(key)
+        self._failed.pop(key, None)
+
+    def _recently_failed(self, key: str, least: float = 0.0) -> Exception | None:
+        """The error of a load that failed within ``error_ttl`` seconds, or ``least``."""
+        known = self._failed.get(key) if self._failed else None
+        if known is None or self._io.now() >= known[0] + max(self.options.error_ttl, least):
+            return None
+        return known[1]
+
+    def _raise_recent_failure(self, key: str) -> None:
+        error = self._recently_failed(key)
+        if error is not None:
+            raise error
+
+    def _remember_failure(self, key: str, error: Exception) -> None:
+        while len(self._failed) >= _FAILED_KEYS:
+            self._failed.popitem(last=False)
+        self._failed[key] = (self._io.now(), error)
+
+    def _note_failure(self, error: Exception) -> None:
+        self._told.counts["server_failures"] += 1
+        if self._breaker.failed(self._io.now(), self._io.chance()):
+            self._told.event(CacheBypassed(self.name, True, str(error)))
+
+    def _note_answer(self) -> None:
+        if self._breaker.failures and self._breaker.answered():
+            self._told.event(CacheBypassed(self.name, False, "the server answers again"))
+
+
+def must_be_key(key: Any) -> None:
+    """Refuse what is no key.
+
+    Raises:
+        Refused: It is no text, or too long.
+    """
+    if not isinstance(key, str):
+        raise Refused(
+            f"a key is a text, got {type(key).__name__} {key!r}: 1 and '1' would be one key"
+        )
+    if len(key) > 4096:
+        raise Refused(f"a key has at most 4,096 characters, got {len(key)}")
