@@ -10,8 +10,8 @@ FencepostError
 │   └── LockTimeout      somebody else held the lock all the time (owner, fence, remaining)
 ├── LeaseLost            the lease ended before the work did
 ├── FenceRefused         a resource has seen a newer holder (fence)
+│   └── Superseded       a flusher that was paused: the source has seen a newer one; nothing was written
 ├── RefreshRejected      a late writer was refused (reason)
-├── Superseded           the source has seen a newer writer's fence; nothing was written
 ├── UnknownItem          no such item at the source (also a LookupError)
 ├── Refused              bad input or configuration, nothing was changed (also a ValueError)
 │   └── ConfigMismatch   another process set this up differently
@@ -105,6 +105,19 @@ class FenceRefused(FencepostError):
         self.fence = fence
 
 
+class Superseded(FenceRefused):
+    """The source has seen the fence of a newer writer: this one was paused, and wrote nothing.
+
+    Args:
+        message: What was refused.
+        by: What stands there: a newer ``fence``, or a newer ``epoch``.
+    """
+
+    def __init__(self, message: str, *, by: str = "fence") -> None:
+        super().__init__(message)
+        self.by = by
+
+
 class RefreshRejected(FencepostError):
     """A late writer was refused.
 
@@ -117,19 +130,6 @@ class RefreshRejected(FencepostError):
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-class Superseded(FencepostError):
-    """The source has seen the fence of a newer writer: this one was paused, and wrote nothing.
-
-    Args:
-        message: What was refused.
-        by: What stands there: a newer ``fence``, or a newer ``epoch``.
-    """
-
-    def __init__(self, message: str, *, by: str = "fence") -> None:
-        super().__init__(message)
-        self.by = by
 
 
 class UnknownItem(FencepostError, LookupError):

@@ -10,13 +10,23 @@ from typing import Any
 
 import pytest
 
+from fencepost import Client
 from fencepost.cache import Batch, Loaded, SaveReport, Unsaveable
-from fencepost.errors import OutcomeUnknown, Overloaded, Refused, Superseded, Unavailable
+from fencepost.errors import (
+    FenceRefused,
+    OutcomeUnknown,
+    Overloaded,
+    Refused,
+    Superseded,
+    Unavailable,
+)
 from fencepost.testing import Play
 from support.behind import BehindWorld
 from support.cache import KEY, make_region
 from support.cachefaces import CacheFace, Loader
 from support.faces import every_face
+from support.require import require
+from support.servers import ServerProcess, find_binary
 from support.until import until
 
 Make = Callable[..., CacheFace]
@@ -426,6 +436,27 @@ async def test_writers_are_slowed_and_then_refused(writer: MakeWriter, kind: str
 
 
 @every_face
+async def test_a_server_without_memory_refuses_a_write_whole_and_can_be_drained(
+    kind: str, namespace: str
+) -> None:
+    with ServerProcess("valkey") as server:
+        face = CacheFace(kind, server.url, namespace, shards=1, on_down="raise")
+        one = Writer(face, Source(kind, k="old"), **LATER)
+        await one.set("k", "new")
+        await face.command("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(Overloaded):
+            await one.set("k", "newer")
+        with pytest.raises(Overloaded):
+            await one.set("other", "newer")
+        assert await one.read() == "new"
+        assert await face.command("EXISTS", face.key("other").entry, face.key("other").journal) == 0
+        assert await one.drain() == 0
+        assert one.source.rows == {"k": "new"}
+        assert await face.command("EXISTS", face.key("k").journal) == 0
+        await face.close()
+
+
+@every_face
 async def test_two_ways_of_writing_are_refused(writer: MakeWriter, make: Make, kind: str) -> None:
     one = writer(**LATER)
     with pytest.raises(Refused, match="written behind"):
@@ -462,8 +493,6 @@ async def flush(one: Writer, *names: str) -> SaveReport:
 
 @pytest.fixture
 def world(server_url: str, namespace: str) -> Iterator[tuple[BehindWorld, Any]]:
-    from fencepost import Client
-
     with Client.from_url(server_url) as client:
         yield BehindWorld(opened=False, namespace=namespace), client
 
@@ -517,12 +546,7 @@ def test_a_write_whose_reply_is_lost_is_not_repeated(
 def test_a_server_that_may_evict_the_journal_is_refused(
     world: tuple[BehindWorld, Any], namespace: str
 ) -> None:
-    from support.require import require
-    from support.servers import ServerProcess, find_binary
-
     require("valkey", find_binary("valkey") is not None)
-    from fencepost import Client
-
     with ServerProcess("valkey") as server, Client.from_url(server.url) as client:
         client.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         cache = client.cache("c", shards=1, on_down="raise")
@@ -533,5 +557,5 @@ def test_a_server_that_may_evict_the_journal_is_refused(
 
 def test_a_refusal_can_be_told_by_any_source() -> None:
     error = Superseded("412 Precondition Failed", by="fence")
-    assert error.by == "fence"
+    assert (error.by, isinstance(error, FenceRefused)) == ("fence", True)
     assert make_region(shards=3, on_down="raise").keys(KEY).entry.endswith("}:k:v")

@@ -250,7 +250,7 @@ def test_ten_thousand_callers_in_two_processes(
         assert one["values"] == ["v"]
         assert one["left"] == 0  # no flight and no task is left
         # A waiting caller is a task and a place in one flight: some KB, and no load, reply or timer.
-        assert one["grown_kb"] / 5_000 < 12, one
+        assert one["grown_kb"] / 5_000 < 30, one
 
 
 @every_face
@@ -278,7 +278,9 @@ async def test_a_waiter_does_not_poll_busily(make: Make, kind: str) -> None:
     with pytest.raises(WaitTimeout, match="somebody else"):
         await waiter.get("k", loader.load)
     asked = await calls_of_scripts(owner) - before
-    assert 3 <= asked <= 8  # two short looks, one after it listens, one a second, the last
+    # Two short looks, one after it listens, one a second, the last; a tenth of a second between looks
+    # until the server has confirmed that it listens.
+    assert 3 <= asked <= 20
     loader.go.set()
     assert await owning == "v"
     assert loader.calls == 1
@@ -321,7 +323,7 @@ async def test_a_waiter_hears_of_the_end_of_a_lease(make: Make, kind: str, how: 
     entry = await waiting
     values = {"publish": {"theirs"}, "set": {"set"}, "write": {"set", "mine"}}  # it may load beside
     assert entry.value in values.get(how, {"mine"})
-    assert await calls_of_scripts(owner) - asked <= 6
+    assert await calls_of_scripts(owner) - asked <= 20
     loader.go.set()
     await asyncio.gather(owning, return_exceptions=True)
     assert how == "write" or mine.calls == (how in ("fail", "invalidate"))

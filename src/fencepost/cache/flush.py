@@ -12,7 +12,7 @@ from fencepost._core.port import OtherServer, Port
 from fencepost.cache.behind import Batch, Unsaveable, Unsaved, Writes, number
 from fencepost.cache.entry import Unreadable, decode
 from fencepost.cache.scripts import Aside, Deferred
-from fencepost.errors import OutcomeUnknown, Superseded, Unavailable
+from fencepost.errors import FenceRefused, OutcomeUnknown, Superseded, Unavailable
 from fencepost.journal.protocol import Known, claim, gave_up, open_shard
 from fencepost.journal.scripts import Claimed, Closed
 
@@ -163,8 +163,8 @@ async def _save(
         part = todo.pop()
         try:
             await io.call(shard.save, Batch(shard.scope, epoch, fence, part))
-        except Superseded as error:
-            outcome.refused = error.by
+        except FenceRefused as error:
+            outcome.refused = error.by if isinstance(error, Superseded) else "fence"
             break
         except Exception as error:
             barren += 1

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fencepost._core import commands, keys
+from fencepost._core.group import AsyncGroup, Group
 from fencepost._core.port import Port, run_sync
 from fencepost.cache import behind, flush
 from fencepost.cache.behind import Batch, NoGate, Writes
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from fencepost.cache.base import CacheBase
 
 T = TypeVar("T")
+_JOIN: Final = 10.0
+"""Seconds that a writer waits for its own flush, where too much waits for the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +126,20 @@ class BehindBase(ABC, Generic[T]):
         self._writes += 1
         if self._pressure.level >= Level.JOIN and io.now() >= self._pressure.no_join_before:
             try:  # which slows this writer to what the source can take
-                await self._flush(shard, [key])
+                await self._joined(shard, key)
             except Exception:
                 self._pressure.no_join_before = io.now() + 1.0  # the flusher tells of it
         if io.now() >= self._pressure.next_look:
             await self._look()
         return version
+
+    @abstractmethod
+    async def _joined(self, number: int, key: str) -> None:
+        """Wait for a flush that holds the key; all who wait share it."""
+
+    async def _flush_group(self, number: int, names: Sequence[str]) -> list[None]:
+        await self._flush(number, list(dict.fromkeys(names)))
+        return [None] * len(names)
 
     async def _look(self) -> None:
         with contextlib.suppress(FencepostError):  # what this is beside will tell
@@ -214,6 +225,13 @@ class AsyncBehind(BehindBase[T]):
         options: BehindOptions,
     ) -> None:
         super().__init__(cache, save_many, gate, options)
+        self._groups = [
+            AsyncGroup(partial(self._flush_group, number), options.batch_items)
+            for number in range(len(self._shards))
+        ]
+
+    async def _joined(self, number: int, key: str) -> None:
+        await self._groups[number].join(key, _JOIN)
 
     async def set(
         self, key: str, value: Any, *, tags: Iterable[str] = (), ttl: float | None = None
@@ -294,6 +312,16 @@ class Behind(BehindBase[T]):
         options: BehindOptions,
     ) -> None:
         super().__init__(cache, save_many, gate, options)
+        self._groups = [
+            Group(partial(self._flush_now, number), options.batch_items)
+            for number in range(len(self._shards))
+        ]
+
+    def _flush_now(self, number: int, names: Sequence[str]) -> list[None]:
+        return run_sync(self._flush_group(number, names))
+
+    async def _joined(self, number: int, key: str) -> None:
+        self._groups[number].join(key, _JOIN)
 
     def set(
         self, key: str, value: Any, *, tags: Iterable[str] = (), ttl: float | None = None
