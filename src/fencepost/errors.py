@@ -3,7 +3,7 @@
 FencepostError
 ├── Unavailable          not sent, or refused whole: nothing was applied
 │   ├── ClientClosed     the client was closed before the call
-│   └── Denied           the server refused the credentials or the database (mend the URL)
+│   └── Denied           wrong credentials, database or certificate (mend the URL)
 ├── OutcomeUnknown       sent, and the reply was lost: it may have been applied, once
 ├── Overloaded           refused at the door to protect what is behind it (retry_after)
 ├── WaitTimeout          a bounded wait ended (also a TimeoutError)
@@ -38,9 +38,10 @@ class ClientClosed(Unavailable):
 
 
 class Denied(Unavailable):
-    """The server refused the credentials or the database: nothing was applied.
+    """The server refused the credentials or the database, or its certificate is not to be trusted.
 
-    Told at once, not after the call's budget: until the URL or the server changes, no try helps.
+    Nothing was applied. It is told at once, not after the call's budget: until the URL or the server
+    changes, no try helps.
     """
 
 

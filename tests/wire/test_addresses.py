@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from fencepost import Client, Refused, Unavailable
+from fencepost import Client, Denied, Refused, Unavailable
 from fencepost.wire.address import Address, parse_url
 from support.faces import every_face
 from support.proxy import Proxy
@@ -164,8 +164,8 @@ async def test_tls_refuses_a_certificate_of_somebody_else(
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(other)
     for url in (tls_proxy.url, f"{tls_proxy.url}?ssl_ca_certs={other}"):
-        with pytest.raises(Unavailable, match=r"(?i)certificate"):
-            await open_face(url, budget=0.6).command("PING")
+        with pytest.raises(Denied, match=r"(?i)certificate"):
+            await open_face(url, budget=60).command("PING")
     # The negative control: told not to look, it connects.
     assert await open_face(f"{tls_proxy.url}?ssl_cert_reqs=none").command("PING") == b"PONG"
 
@@ -175,8 +175,8 @@ async def test_tls_refuses_another_host_name(
     open_face: Callable[..., Face], tls_proxy: Proxy, ca_file: Path
 ) -> None:
     url = f"{tls_proxy.url.replace('localhost', '127.0.0.1')}?ssl_ca_certs={ca_file}"
-    with pytest.raises(Unavailable, match=r"(?i)certificate"):
-        await open_face(url, budget=0.6).command("PING")
+    with pytest.raises(Denied, match=r"(?i)certificate"):
+        await open_face(url, budget=60).command("PING")
     face = open_face(f"{url}&ssl_check_hostname=false")
     assert await face.command("PING") == b"PONG"
 

@@ -26,7 +26,7 @@ from fencepost.errors import OutcomeUnknown, Unavailable
 from fencepost.wire import resp
 from fencepost.wire.address import Address, tune
 from fencepost.wire.hello import ServerInfo, handshake, read_time
-from fencepost.wire.verdict import lost, unsent
+from fencepost.wire.verdict import lost, unreachable, unsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -406,7 +406,7 @@ async def connect(
                 server_hostname=address.host if address.tls else None,
             )
     except (OSError, UnicodeError) as error:
-        raise Unavailable(f"no server answers at {address}: {error}. Nothing was sent") from error
+        raise unreachable(str(address), error) from error
     try:
         if not address.path:
             # A twin of the descriptor: uvloop does not let its own be tuned.

@@ -18,7 +18,7 @@ from fencepost.errors import OutcomeUnknown, Unavailable
 from fencepost.wire import resp
 from fencepost.wire.address import Address, tune
 from fencepost.wire.hello import ServerInfo, handshake
-from fencepost.wire.verdict import lost, unsent
+from fencepost.wire.verdict import lost, unreachable, unsent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -268,7 +268,7 @@ def open_connection(address: Address, budget: float, within: float) -> Connectio
     try:
         sock = _connect(address, within)
     except (OSError, UnicodeError) as error:
-        raise Unavailable(f"no server answers at {address}: {error}. Nothing was sent") from error
+        raise unreachable(str(address), error) from error
     try:
         connection = Connection(sock, str(address), budget)
         talk = handshake(address)

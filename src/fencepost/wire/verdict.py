@@ -8,6 +8,7 @@ failure may claim that nothing was: the call ends with that ``OutcomeUnknown``.
 from __future__ import annotations
 
 import random
+import ssl
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,6 +117,16 @@ def lost(reason: str) -> OutcomeUnknown:
 def unsent(reason: str) -> Unavailable:
     """The error of a request whose bytes did not go out."""
     return Unavailable(f"the connection ended before the request was sent: {reason}")
+
+
+def unreachable(address: str, error: Exception) -> Unavailable:
+    """The error of a connection that could not be opened."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Denied(
+            f"the certificate at {address} is not to be trusted: {error}. Nothing was sent; "
+            "give its authority (ssl_ca_certs) and the host name that it is made for"
+        )
+    return Unavailable(f"no server answers at {address}: {error}. Nothing was sent")
 
 
 def no_connection(budget: float, why: str) -> Unavailable:
