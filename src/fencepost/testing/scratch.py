@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from fencepost._core import commands
 from fencepost._core.port import Port, run_sync
@@ -28,6 +28,8 @@ exec 3<&0
 (read -r nothing <&3; kill -9 $$; rm -rf "$0") > /dev/null 2>&1 &
 exec "$@" 0< /dev/null 3<&-
 """
+_PATIENCE: Final = 60.0
+"""Seconds that an answer may take: a busy machine is no finding."""
 
 
 class ScratchServer:
@@ -49,7 +51,7 @@ class ScratchServer:
         if url is None:
             url = self._start()
         self.url = url
-        self._client = Client.from_url(url)
+        self._client = Client.from_url(url, budget=_PATIENCE)
         self.port: Port = self._client.port
         try:
             self._wait_until_ready()
