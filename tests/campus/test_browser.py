@@ -77,6 +77,8 @@ class Visitor:
         self.page.get_by_label("Your name").fill(name)
         self.page.get_by_role("button", name="Sign in").click()
         expect(self.page.get_by_role("button", name="Sign out")).to_be_visible()
+        # Before its script runs, a form goes the way of a page without one: a new page.
+        self.page.wait_for_load_state("load")
 
     def later(self) -> None:
         """Let the page's own clock pass to its next pulse."""

@@ -75,7 +75,7 @@ def told(result: Result) -> Any:
 def test_status_tells_what_waits(app: str) -> None:
     result = run("status", "--app", app, "--json")
     assert (result.exit_code, told(result)["items"]) == (0, 2)
-    assert "2 items wait" in run("status", "--app", app).output
+    assert "2 items with 3 changes wait" in run("status", "--app", app).output
 
 
 def test_drain_brings_it_to_sql(app: str, tmp_path: Path) -> None:
