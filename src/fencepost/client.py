@@ -20,20 +20,21 @@ from fencepost._core import commands
 from fencepost._core.aio import AsyncPort
 from fencepost._core.keys import escape
 from fencepost._core.observe import Event, Hook
+from fencepost._core.script import Call
 from fencepost._core.sync import SyncPort
 from fencepost.errors import ClientClosed, Refused
 from fencepost.wire.address import Address, parse_url
 from fencepost.wire.barrier import AsyncBarrier, Barrier, Copies
 from fencepost.wire.options import WireOptions
 from fencepost.wire.pool import SyncServer
-from fencepost.wire.resp import why_not_shared
+from fencepost.wire.resp import SHARED, why_not_shared
 from fencepost.wire.single import Server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 
     from fencepost._core.codec import Codec
-    from fencepost._core.script import Call, Word
+    from fencepost._core.script import Word
     from fencepost.cache import AsyncCache, Cache
     from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore
     from fencepost.lock import (
@@ -70,6 +71,16 @@ def _accepts(path: Path) -> bool:
         except OSError:
             return False
         return True
+
+
+def _raw(words: tuple[Word, ...]) -> Call[Any]:
+    """The call of a raw command, if it may go over a connection that all callers share."""
+    verb = SHARED.get(words[0]) if words else None
+    if verb is not None:
+        return Call(verb, words, commands.same)
+    if why := why_not_shared(words):
+        raise Refused(f"{why}; use a connection of your own for it")
+    return commands.raw(*words)
 
 
 class _Base(ABC):
@@ -277,9 +288,7 @@ class AsyncClient(_Base):
             OutcomeUnknown: The reply was lost; raw commands are never re-sent.
             ServerError: The server answered with an error.
         """
-        if why := why_not_shared(words):
-            raise Refused(f"{why}; use a connection of your own for it")
-        return self._server().run(commands.raw(*words))
+        return self._server().run(_raw(words))
 
     def likes(
         self, name: str, *, store: LikeStore, options: LikeOptions | None = None
@@ -489,9 +498,7 @@ class Client(_Base):
 
     def command(self, *words: Word) -> Any:
         """Send any command: ``client.command("GET", "k")``. See ``AsyncClient.command``."""
-        if why := why_not_shared(words):
-            raise Refused(f"{why}; use a connection of your own for it")
-        return self._server.run(commands.raw(*words))
+        return self._server.run(_raw(words))
 
     def likes(self, name: str, *, store: LikeStore, options: LikeOptions | None = None) -> Likes:
         """The like cache ``name``; see ``fencepost.likes.AsyncLikes``."""

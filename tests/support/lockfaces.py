@@ -91,9 +91,12 @@ class LockFace:
 
 
 def hurry(lease: Any) -> None:
-    """A lease is due now."""
-    lease.due = clock()
-    lease._keeper.keep(lease)
+    """A lease is due now, if it is still kept."""
+    keeper = lease._keeper
+    with keeper._changed:
+        lease.due = clock()
+        if lease in keeper._held:
+            keeper._stir(lease.due)
 
 
 async def renewed(lease: Any, times: int = 1) -> None:

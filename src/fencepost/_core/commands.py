@@ -15,7 +15,8 @@ def _texts(reply: Any) -> list[str | None]:
     return [None if item is None else item.decode() for item in reply]
 
 
-def _same(reply: Any) -> Any:
+def same(reply: Any) -> Any:
+    """A reply as the server gave it."""
     return reply
 
 
@@ -29,7 +30,7 @@ def hmget(key: str, *fields: str, only: str = "") -> Call[list[str | None]]:
 
 def get(key: str) -> Call[bytes | None]:
     """The value of a key."""
-    return Call("get", ("GET", key), _same, (key,), None, True)
+    return Call("get", ("GET", key), same, (key,), None, True)
 
 
 def get_text(key: str) -> Call[str | None]:
@@ -39,7 +40,7 @@ def get_text(key: str) -> Call[str | None]:
 
 def delete(key: str) -> Call[int]:
     """Delete a key; twice is once."""
-    return Call("delete", ("DEL", key), _same, (key,), resend=True)
+    return Call("delete", ("DEL", key), same, (key,), resend=True)
 
 
 def _pairs(reply: Any) -> dict[str, str]:
@@ -54,9 +55,9 @@ def hgetall(key: str) -> Call[dict[str, str]]:
 
 def read(*words: Word) -> Call[Any]:
     """A command that changes nothing, its reply as the server gave it; re-sent when a reply is lost."""
-    return Call(str(words[0]).lower(), words, _same, resend=True)
+    return Call(str(words[0]).lower(), words, same, resend=True)
 
 
 def raw(*words: Word) -> Call[Any]:
     """Any command, its reply as the server gave it; never re-sent."""
-    return Call(str(words[0]).lower(), words, _same)
+    return Call(str(words[0]).lower(), words, same)
