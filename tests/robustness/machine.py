@@ -12,6 +12,7 @@ import random
 import sqlite3
 import subprocess
 import time
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -81,8 +82,9 @@ class _Jump(Fault):
         super().__init__(dice)
         self._by = dice.choice(self.BY)
 
+    @abstractmethod
     def clock(self, fleet: Fleet) -> Clock:
-        raise NotImplementedError
+        """The clock that jumps."""
 
     def strike(self, fleet: Fleet) -> None:
         self.clock(fleet).jump(self._by)

@@ -7,6 +7,7 @@ lock with a TTL around the refresh, a second delete, a version of the tag. Ours 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ NOTES = {
 }
 
 
-class Source:
+class Source(ABC):
     """Where the truth is: one value, and how often it was read."""
 
     def __init__(self, stage: Stage) -> None:
@@ -66,9 +67,9 @@ class Source:
         """somebody writes the source, past the cache"""
         self.value = "new"
 
+    @abstractmethod
     def held(self) -> str:
         """What the cache holds."""
-        raise NotImplementedError
 
     def scene(self, verdict: Callable[[Play], Verdict], **actors: Actor) -> Scene:
         """Itself, with actors and a judge."""

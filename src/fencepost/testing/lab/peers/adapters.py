@@ -6,6 +6,7 @@ Nothing of fencepost is imported here, and no library before it is asked for.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -166,14 +167,14 @@ class FastApiCache:
         await self.backend.clear(key=f"b:{key}")
 
 
-class Threaded:
+class Threaded(ABC):
     """A library for threads: each call is a thread's."""
 
     def __init__(self) -> None:
         self.threads = ThreadPoolExecutor(THREADS)
 
     async def open(self) -> None:
-        pass
+        return  # threads connect when they first ask
 
     async def get(self, key: str, load: Load) -> Any:
         loop = asyncio.get_running_loop()
@@ -183,9 +184,9 @@ class Threaded:
 
         return await loop.run_in_executor(self.threads, self.get_here, key, create)
 
+    @abstractmethod
     def get_here(self, key: str, create: Callable[[], Any]) -> Any:
         """Read through the cache, in this thread."""
-        raise NotImplementedError
 
 
 class Dogpile(Threaded):
