@@ -185,7 +185,7 @@ async def test_held_for_longer_than_max_hold_it_runs_out(face: LockFace) -> None
 async def test_max_hold_is_reached_by_renewals_that_grow_shorter() -> None:
     """Nothing is prolonged beyond it, and nothing is ever asked to end sooner than it would."""
     from fencepost.lock.lease import Held
-    from fencepost.lock.protocol import Grant, drift
+    from fencepost.lock.protocol import Grant, Tried, drift
     from support.lock import make_place
 
     class Keeps:
@@ -202,7 +202,7 @@ async def test_max_hold_is_reached_by_renewals_that_grow_shorter() -> None:
         10.0,
         25.0,
         Grant(1, now, until),
-        doubt=False,  # type: ignore[arg-type]
+        Tried(),  # type: ignore[arg-type]
     )
     spans, at = [], now + 10 / 3
     assert lease.prolonged_by(now) == 0  # nothing to win

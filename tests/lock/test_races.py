@@ -53,7 +53,7 @@ async def test_reply_lost_after_the_server_took_it(far: LockFace, proxy: Proxy) 
     await warm(far)
     proxy.fault("reply", "EVALSHA", "cut")
     lease = await far.call(far.lock(wait=0).acquire)
-    assert lease._doubt  # a duplicate may still be on its way
+    assert lease._tried.doubt  # a duplicate may still be on its way
     assert await far.call(lease.release)
     await far.settled()
     assert await far.keys() == set()

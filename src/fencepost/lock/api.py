@@ -15,7 +15,6 @@ from fencepost._core.aio import clock, token
 from fencepost._core.keys import lock_keys
 from fencepost._core.port import run_sync
 from fencepost.errors import FencepostError, LockTimeout, Refused
-from fencepost.lock import protocol
 from fencepost.lock.guard import Guard
 from fencepost.lock.keeper import straggling
 from fencepost.lock.lease import Held, report
@@ -192,7 +191,7 @@ class _Lock:
             ask.ttl,
             options.max_hold,
             grant,
-            tried.doubt,
+            tried,
         )
 
     def _give_up(self, hub: Hub, ask: Ask, tried: Tried) -> None:
@@ -259,10 +258,10 @@ class AsyncLock(_Lock):
             OutcomeUnknown: Replies were lost. Whatever they did is undone in the background.
         """
         hub = self._hub()
-        ask, tried = self._ask(hub, wait, floor), Tried()
+        ask, tried = self._ask(hub, wait, floor), self._place.new_tried()
         bell = AsyncBell(hub.listener, self._place.keys.channel, ask.attempt)
         try:
-            grant = await protocol.acquire(self._client.port, self._place, ask, bell, tried)
+            grant = await self._place.acquire(self._client.port, ask, bell, tried)
             lease: AsyncLease = self._granted(AsyncLease, hub, ask, grant, tried)
         except BaseException:
             self._give_up(hub, ask, tried)
@@ -278,9 +277,7 @@ class AsyncLock(_Lock):
 
     async def locked_by(self) -> Holder | None:
         """Who holds the lock by the server, be it this process or another; None if nobody does."""
-        keys = self._place.keys
-        found = await self._client.port.run(self._place.scripts.look((keys.lock, keys.queue)))
-        return found if isinstance(found, Holder) else None
+        return await self._place.look(self._client.port)
 
     async def force_release(self) -> Holder | None:
         """Take the lock from whoever holds it; for operators.
@@ -291,11 +288,7 @@ class AsyncLock(_Lock):
         Returns:
             Who held it; None if nobody did.
         """
-        keys = self._place.keys
-        found = await self._client.port.run(
-            self._place.scripts.force_release((keys.lock, keys.queue, keys.alive), (keys.channel,))
-        )
-        return found if isinstance(found, Holder) else None
+        return await self._place.force_release(self._client.port)
 
     async def __aenter__(self) -> AsyncLease:
         who = asyncio.current_task()
@@ -342,10 +335,10 @@ class Lock(_Lock):
 
     def acquire(self, *, wait: float | None = None, floor: int = 0) -> Lease:
         hub = self._hub()
-        ask, tried = self._ask(hub, wait, floor), Tried()
+        ask, tried = self._ask(hub, wait, floor), self._place.new_tried()
         bell = SyncBell(hub.listener, self._place.keys.channel, ask.attempt)
         try:
-            grant = run_sync(protocol.acquire(self._client.port, self._place, ask, bell, tried))
+            grant = run_sync(self._place.acquire(self._client.port, ask, bell, tried))
             lease: Lease = self._granted(Lease, hub, ask, grant, tried)
         except BaseException:
             self._give_up(hub, ask, tried)
@@ -359,17 +352,10 @@ class Lock(_Lock):
             return None
 
     def locked_by(self) -> Holder | None:
-        keys = self._place.keys
-        found = run_sync(self._client.port.run(self._place.scripts.look((keys.lock, keys.queue))))
-        return found if isinstance(found, Holder) else None
+        return run_sync(self._place.look(self._client.port))
 
     def force_release(self) -> Holder | None:
-        keys = self._place.keys
-        call = self._place.scripts.force_release(
-            (keys.lock, keys.queue, keys.alive), (keys.channel,)
-        )
-        found = run_sync(self._client.port.run(call))
-        return found if isinstance(found, Holder) else None
+        return run_sync(self._place.force_release(self._client.port))
 
     def __enter__(self) -> Lease:
         who = threading.get_ident()

@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from fencepost._core.port import run_sync
+from fencepost._core.sync import SyncPort
 from fencepost.lock.keeper import Keeper
+from fencepost.lock.protocol import Ending, Renewal, tend
 from fencepost.wire.listener import Listener
+from fencepost.wire.pool import SyncServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fencepost._core.observe import Hook
     from fencepost.wire.address import Address
     from fencepost.wire.options import WireOptions
 
 
+class OneServer:
+    """A keeper's way to one server: a connection of its own."""
+
+    def __init__(self, server: SyncServer) -> None:
+        self._server = server
+
+    def tend(
+        self, renewals: Sequence[Renewal], endings: Sequence[Ending], within: float
+    ) -> list[Any]:
+        server = self._server
+        port = SyncPort(server.run, partial(server.all, within=within), server.server_ms)
+        return run_sync(tend(port, renewals, endings))
+
+    def close(self) -> None:
+        self._server.close()
+
+    def forget(self) -> None:
+        self._server.forget()
+
+
 class Hub:
     """Of one client in one process; its threads and connections begin when they are needed."""
 
     def __init__(self, locate: Callable[[], Address], options: WireOptions, hook: Hook) -> None:
-        self.keeper = Keeper(locate, options, hook)
+        self.keeper = Keeper(OneServer(SyncServer(locate, options, hook)), options.budget, hook)
         self.listener = Listener(locate, options)
         self.owner = f"{socket.gethostname()}:{os.getpid()}"
 

@@ -13,25 +13,19 @@ import os
 import threading
 import weakref
 from collections import Counter
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fencepost._core.aio import clock
 from fencepost._core.observe import LeaseEnded, RenewalLate, log
-from fencepost._core.port import run_sync
-from fencepost._core.sync import SyncPort
 from fencepost.errors import OutcomeUnknown, Unavailable
-from fencepost.lock.protocol import RETRY, STRAGGLER, Ending, Renewal, tend
-from fencepost.lock.scripts import Lost
-from fencepost.wire.pool import SyncServer
+from fencepost.lock.protocol import RETRY, STRAGGLER, Ending, Renewal
+from fencepost.lock.scripts import Lost, Renewed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from fencepost._core.observe import Event, Hook
     from fencepost.lock.lease import Held
-    from fencepost.wire.address import Address
-    from fencepost.wire.options import WireOptions
 
 _LEAST: Final = 0.05
 _LATE: Final = 0.1  # of a lease: a renewal that is later is told
@@ -50,19 +44,38 @@ class _Undone:
         self.tries = 0
 
 
+class Tender(Protocol):
+    """The keeper's way to the server, or to several."""
+
+    def tend(
+        self, renewals: Sequence[Renewal], endings: Sequence[Ending], within: float
+    ) -> list[Any]:
+        """Prolong leases and end attempts; an answer each, in order, or its error.
+
+        Raises:
+            Exception: Nothing is known of any of them.
+        """
+
+    def close(self) -> None:
+        """Close the connections."""
+
+    def forget(self) -> None:
+        """In a forked child: let go of what is the parent's."""
+
+
 class Keeper:
     """See the module.
 
     Args:
-        locate: Finds the server.
-        options: Budgets.
+        tender: The way to the server.
+        budget: Seconds that a turn may take.
         hook: Where events go.
     """
 
-    def __init__(self, locate: Callable[[], Address], options: WireOptions, hook: Hook) -> None:
-        self._server = SyncServer(locate, options, hook)
+    def __init__(self, tender: Tender, budget: float, hook: Hook) -> None:
+        self._tender = tender
         self._hook = hook
-        self._budget = options.budget
+        self._budget = budget
         self._changed = threading.Condition()
         self._held: set[Held] = set()
         self._endings: dict[str, _Undone] = {}
@@ -114,7 +127,7 @@ class Keeper:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(self._budget)
-        self._server.close()
+        self._tender.close()
 
     def at_exit(self) -> None:
         """The process ends, and nobody has closed the client: what was given up is ended first."""
@@ -123,7 +136,7 @@ class Keeper:
 
     def forget(self) -> None:
         """In a forked child: let go of what is the parent's."""
-        self._server.forget()
+        self._tender.forget()
 
     def _stir(self, due: float) -> None:
         if self._thread is None:
@@ -199,16 +212,10 @@ class Keeper:
             # A link that is frozen must not take the time that another lease has left.
             shortest = min((one.ttl / 4 for one in self._held), default=self._budget)
         within = max(min(self._budget, shortest), _LEAST)
-        port = SyncPort(
-            self._server.run, partial(self._server.all, within=within), self._server.server_ms
-        )
         spans = [lease.prolonged_by(sent) for lease in leases]
-        renewals = [
-            Renewal(lease.place, lease.attempt, span)
-            for lease, span in zip(leases, spans, strict=True)
-        ]
+        renewals = [lease.renewal(span) for lease, span in zip(leases, spans, strict=True)]
         try:
-            answers: list[Any] = run_sync(tend(port, renewals, [one.ending for one in endings]))
+            answers = self._tender.tend(renewals, [one.ending for one in endings], within)
         except (Unavailable, OutcomeUnknown) as error:
             self._failed(leases, endings, error)
             return
@@ -224,19 +231,31 @@ class Keeper:
                 self._turn([], [one])
             return
         for lease, span, answer in zip(leases, spans, answers[: len(leases)], strict=True):
-            if isinstance(answer, Lost):
-                self.counts["lost"] += 1
-                self.drop(lease)
-                lease.lose("the server does not know it any more")
-                if lease.lost and self._hook.listener is not None:
-                    self._hook.listener(_ended(lease))
-            else:
-                self.counts["renewed"] += 1
-                lease.renewed(sent, span)
-        with self._changed:
-            for one in endings:
+            self._told(lease, sent, span, answer)
+        for one, answer in zip(endings, answers[len(leases) :], strict=True):
+            if isinstance(answer, Exception):
+                self._failed([], [one], answer)
+                continue
+            with self._changed:
                 if self._endings.get(one.ending.attempt) is one:
                     del self._endings[one.ending.attempt]
+
+    def _told(self, lease: Held, sent: float, span: float, answer: Any) -> None:
+        """What became of a lease."""
+        if isinstance(answer, Lost):
+            self.counts["lost"] += 1
+            self.drop(lease)
+            lease.lose(answer.why)
+            if lease.lost and self._hook.listener is not None:
+                self._hook.listener(_ended(lease))
+        elif isinstance(answer, Renewed):
+            self.counts["renewed"] += 1
+            lease.renewed(sent, span)
+            if not answer.sure:
+                lease.unsure()
+        else:
+            lease.unsure()
+            self._failed([lease], [], answer)
 
     def _failed(self, leases: list[Held], endings: list[_Undone], error: Exception) -> None:
         self.counts["failed"] += 1

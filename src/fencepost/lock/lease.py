@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fencepost._core.aio import clock
 from fencepost.errors import LeaseLost
 from fencepost.lock.keeper import straggling
-from fencepost.lock.protocol import Ending, Grant, Place, drift, release
+from fencepost.lock.protocol import Ending, Grant, Place, Renewal, Tried, drift
 
 if TYPE_CHECKING:
     from fencepost._core.port import Port
@@ -34,7 +34,7 @@ class Held:
         ttl: Seconds that it lasts without renewal.
         max_hold: Seconds after which it is prolonged no more.
         grant: What the server said.
-        doubt: A request of the attempt may still be on its way.
+        tried: What of the attempt may still be on its way.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Held:
         ttl: float,
         max_hold: float,
         grant: Grant,
-        doubt: bool,
+        tried: Tried,
     ) -> None:
         self._keeper = keeper
         self._port: Port = port
@@ -60,7 +60,7 @@ class Held:
         self.due = grant.sent + ttl / 3
         self.trouble = ""
         self._last = grant.sent + max_hold
-        self._doubt = doubt
+        self._tried = tried
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._ended = ""  # why it ended, if somebody said so: "released", or how it was lost
@@ -137,6 +137,14 @@ class Held:
 
     # -- what the keeper says
 
+    def renewal(self, span: float) -> Renewal:
+        """What prolongs it by so many seconds."""
+        return Renewal(self.place, self.attempt, span, self.owner, self.fence)
+
+    def unsure(self) -> None:
+        """A renewal went unanswered: it may still be on its way."""
+        self._tried.doubt = True
+
     def prolonged_by(self, now: float) -> float:
         """Seconds from now that a renewal may ask for; 0 if that would not prolong it."""
         span = min(self.ttl, self._last - now)
@@ -196,13 +204,13 @@ class Held:
             self._in_background()  # it may still stand on the server, and others wait for it
             return False
         try:
-            kept = await release(self._port, self.place, self.attempt)
+            kept = await self.place.release(
+                self._port, self.attempt, self._tried, self._in_background
+            )
         except BaseException:
             # Not known to be given back, or cut short: done by somebody who is not cancelled.
             self._in_background()
             raise
-        if self._doubt:
-            self._in_background()
         if not kept:
             self._ended = "somebody took it away, or the server lost it"
         return kept

@@ -25,7 +25,7 @@ too, and a holder that is refused acquires with ``floor``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -34,7 +34,17 @@ from fencepost._core.keys import LockKeys
 from fencepost._core.port import Port
 from fencepost._core.script import Call
 from fencepost.errors import ClientClosed, LeaseLost, LockTimeout, OutcomeUnknown, Unavailable
-from fencepost.lock.scripts import SCRIPTS, Ended, Held, Lost, Renewed, Scripts, Taken, Undone
+from fencepost.lock.scripts import (
+    SCRIPTS,
+    Ended,
+    Held,
+    Holder,
+    Lost,
+    Renewed,
+    Scripts,
+    Taken,
+    Undone,
+)
 
 STAY: Final = 1.5
 """Seconds that a waiter may be silent: what a dead one costs those behind it."""
@@ -51,11 +61,38 @@ _APART: Final = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One lock, as its protocols see it."""
+    """One lock on one server, as its protocols see it; a quorum's has the same verbs."""
 
     name: str
     keys: LockKeys
     scripts: Scripts = SCRIPTS
+
+    async def acquire(self, io: Any, ask: Ask, bell: Bell, tried: Tried) -> Grant:
+        """Take it; see ``acquire``."""
+        return await acquire(io, self, ask, bell, tried)
+
+    async def release(self, io: Any, attempt: str, tried: Tried, end: Callable[[], None]) -> bool:
+        """Give it back; see ``release``. ``end`` is called if something of it may be left."""
+        kept = await release(io, self, attempt)
+        if tried.doubt:
+            end()
+        return kept
+
+    async def look(self, io: Any) -> Holder | None:
+        """Who holds it, by the server."""
+        found = await io.run(self.scripts.look((self.keys.lock, self.keys.queue)))
+        return found if isinstance(found, Holder) else None
+
+    async def force_release(self, io: Any) -> Holder | None:
+        """Take it from whoever holds it."""
+        keys = self.keys
+        call = self.scripts.force_release((keys.lock, keys.queue, keys.alive), (keys.channel,))
+        found = await io.run(call)
+        return found if isinstance(found, Holder) else None
+
+    def new_tried(self) -> Tried:
+        """What an attempt begins with."""
+        return Tried()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +276,8 @@ class Renewal:
     place: Place
     attempt: str
     ttl: float
+    owner: str = ""
+    fence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The lock was prolonged."""
+    """The lock was prolonged.
+
+    Args:
+        sure: Every request of this renewal was answered.
+    """
+
+    sure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,8 @@ class Released:
 @dataclass(frozen=True, slots=True)
 class Lost:
     """The lock is not ours any more."""
+
+    why: str = "the server does not know it any more"
 
 
 @dataclass(frozen=True, slots=True)
