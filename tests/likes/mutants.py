@@ -204,13 +204,13 @@ MUTANTS = [
         "ack keeps the tokens of the users",
         "pair_beside_flush sparse",
         "ack",
-        (("  redis.call('HDEL', tokens, ARGV[i])\n", ""),),
+        (("  redis.call('HDEL', tokens, unpack(users))\n", ""),),
     ),
     Mutant(
         "ack removes what is newer",
         "back_and_forth",
         "ack",
-        (("if redis.call('HGET', journal, ARGV[i]) == ARGV[i + 1] then", "if true then"),),
+        (("if stands[n] == ARGV[i + 2 * n - 1] then", "if true then"),),
     ),
     Mutant(
         "ack cleans what is left", "back_and_forth", "ack", (("if left > 0 then", "if false then"),)
@@ -314,6 +314,10 @@ NO_GUARD = {
     ): "a bound; that a part is not called whole is cut above",
     ("claim", "while #found == 0 and left > 0 do"): "a bound",
     ("claim", "if cursor == '0' then break end"): "a bound",
+    (
+        "ack",
+        "if #done > 0 then redis.call('HDEL', journal, unpack(done)) end",
+    ): "HDEL wants a field at least",
 }
 
 

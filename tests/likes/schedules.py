@@ -160,9 +160,7 @@ class OneTimeline(SqlLikes):
         plain = [
             dataclasses.replace(
                 batch,
-                changes=tuple(
-                    dataclasses.replace(one, version=(1, one.version[1])) for one in batch.changes
-                ),
+                changes=tuple(one._replace(version=(1, one.version[1])) for one in batch.changes),
             )
             for batch in batches
         ]

@@ -284,7 +284,7 @@ MUTANTS = [
     Mutant(
         "ack withdraws the users' tokens",
         schedules.r36,
-        (("ack", "redis.call('HDEL', tokens, ARGV[i])", ""),),
+        (("ack", "redis.call('HDEL', tokens, unpack(users))", ""),),
         options=SPARSE,
     ),
     Mutant(
@@ -315,7 +315,7 @@ MUTANTS = [
     Mutant(
         "ack removes the exact entry",
         schedules.r42,
-        (("ack", "redis.call('HGET', journal, ARGV[i]) == ARGV[i + 1]", "true"),),
+        (("ack", "stands[n] == ARGV[i + 2 * n - 1]", "true"),),
     ),
     Mutant("SQL refuses an older epoch", schedules.r32, store=schedules.AnyEpoch),
     Mutant(

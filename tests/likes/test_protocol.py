@@ -192,7 +192,7 @@ def test_other_protocols_with_a_fault_at_every_step(lab: Lab, scene: Scene, faul
 
 def test_faults_would_be_seen(make_lab: LabMaker) -> None:
     """The control: with an ack that removes the user whatever the entry is, some fault shows."""
-    exact = "redis.call('HGET', journal, ARGV[i]) == ARGV[i + 1]"
+    exact = "stands[n] == ARGV[i + 2 * n - 1]"
     lab = make_lab(scripts=without("ack", exact, "true"))
     item, actor = flushing(lab)
     play = lab.run("a.claim a.commit", a=actor)
@@ -325,7 +325,7 @@ def test_two_flushers_and_a_change_of_mind_in_every_order(lab: Lab) -> None:
 
 
 def test_two_flushers_control(make_lab: LabMaker) -> None:
-    exact = "redis.call('HGET', journal, ARGV[i]) == ARGV[i + 1]"
+    exact = "stands[n] == ARGV[i + 2 * n - 1]"
     with goes_wrong():
         two_flushers(make_lab(scripts=without("ack", exact, "true")))
 

@@ -93,7 +93,7 @@ def test_r36_pair_hint_is_stale(make_lab: LabMaker) -> None:
 
 
 def test_r36_control_ack_keeps_the_users_token(make_lab: LabMaker) -> None:
-    scripts = without("ack", "  redis.call('HDEL', tokens, ARGV[i])\n")
+    scripts = without("ack", "  redis.call('HDEL', tokens, unpack(users))\n")
     with goes_wrong():
         r36(make_lab(full_max=0, scripts=scripts))
 

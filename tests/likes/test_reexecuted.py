@@ -203,7 +203,7 @@ def test_real_sqlite_in_every_order_ends_as_the_graph_says(
 def test_an_ack_that_removes_what_is_newer_is_found_on_real_sqlite_too(
     search: Any, scratch: ScratchServer
 ) -> None:
-    exact = "redis.call('HGET', journal, ARGV[i]) == ARGV[i + 1]"
+    exact = "stands[n] == ARGV[i + 2 * n - 1]"
     scripts = without("ack", (exact, "true"))
     world = Modelled(scripts) if search is explore else Real(scratch, scripts)
     clients, flushers = RACES["back and forth under a flusher"]

@@ -27,7 +27,7 @@ async def main(data: str, url: str, namespace: str, careless: str = "") -> None:
     async with open_client(settings) as client:
         likes = open_likes(client, open_store(engine))
         if careless:
-            exact = "redis.call('HGET', journal, ARGV[i]) == ARGV[i + 1]"
+            exact = "stands[n] == ARGV[i + 2 * n - 1]"
             scripts = without("ack", exact, "true")
             likes._shards = [dataclasses.replace(one, scripts=scripts) for one in likes._shards]
         async with likes.flusher(drain=0.0):

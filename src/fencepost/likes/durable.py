@@ -120,7 +120,12 @@ class Lately:
         held = self._versions.get(one.item, {}).get(field_of(one.user))
         if held is None or not one.version:
             return None
-        return DONE if read_version(held)[1] >= read_version(one.version)[1] else None
+        return DONE if _reaches(held, one.version) else None
+
+
+def _reaches(entry: str, version: str) -> bool:
+    """Whether a journal's entry is at this version of the same user, or at a newer one."""
+    return entry == version or read_version(entry)[1] >= read_version(version)[1]
 
 
 async def commit_group(
@@ -189,7 +194,7 @@ def judge(shard: Shard, one: Wanted, flush: Flush) -> Verdict | _Next:
         return Verdict(Fate.GONE)
     if entry is None:
         return _READ if journal.whole else _LATER
-    if read_version(entry)[1] < read_version(one.version)[1]:
+    if not _reaches(entry, one.version):
         return _READ  # of an older time: ours was lost
     for poison in done.poison:
         if store.item_key(poison.item) == one.item and store.user_key(poison.user) == one.user:

@@ -501,10 +501,8 @@ async def drop_poisoned(io: Port, shard: Shard, poison: Sequence[Poisoned]) -> N
 
 def read_batch(store: LikeStore, item: str, journal: Journal) -> ItemBatch:
     """A journal as the store takes it."""
-    changes = (
-        Change(store.user_id(user_of(who)), *s.read_version(version))
-        for who, version in journal.entries
-    )
+    user_id, read = store.user_id, s.read_version
+    changes = [Change(user_id(user_of(who)), *read(version)) for who, version in journal.entries]
     return ItemBatch(store.item_id(item), journal.whole, tuple(changes))
 
 

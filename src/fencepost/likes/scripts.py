@@ -111,9 +111,8 @@ _ANSWERS: Final[dict[str, Any]] = {
 
 def read_version(version: str) -> tuple[bool, tuple[int, int]]:
     """A journal entry ``state:epoch.seq``: liked or not, and its place in the order of changes."""
-    state, _, order = version.partition(":")
-    epoch, _, seq = order.partition(".")
-    return state == "1", (int(epoch), int(seq))
+    epoch, seq = version[2:].split(".")
+    return version[0] == "1", (int(epoch), int(seq))
 
 
 _answer: Final = journal.reader(_ANSWERS)

@@ -287,7 +287,9 @@ class _Statements:
             Claim(_scope(place), epoch, fence),
             batches,
             [self.item_key(batch.item) for batch in batches],
-            _times({batch.item: batch.changes for batch in batches}),
+            _times({batch.item: batch.changes for batch in batches})
+            if self._liked_at is not None
+            else {},
         )
 
     def _lock(

@@ -27,21 +27,18 @@ from sqlalchemy import (
     and_,
     bindparam,
     column,
-    delete,
     exists,
     func,
-    literal,
     or_,
     select,
     true,
-    union_all,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.types import TypeEngine
 
-from fencepost.likes.sql_postgres import array, as_text, versions, wide
+from fencepost.likes.sql_postgres import array, as_text, versions, wide, written
 from fencepost.likes.store import Committed, Id, ItemBatch
 from fencepost.sql.fence import fences
 
@@ -68,7 +65,7 @@ class AtOnce:
     ) -> None:
         self._timed = liked_at is not None
         self._zoned = liked_at is None or bool(getattr(liked_at.type, "timezone", False))
-        items, likes = item.table, like_item.table
+        items = item.table
         before, seen = fences.alias("before"), items.alias("seen")
 
         saw = select(before.c.fence).where(before.c.scope == bindparam("of_scope"))
@@ -129,36 +126,7 @@ class AtOnce:
             .where(calm, _newer(given.c, locked.c))
             .cte("want")
         )
-        named = [like_item, like_user] + ([liked_at] if liked_at is not None else [])
-        values = [want.c.item, want.c.member] + ([want.c.at] if liked_at is not None else [])
-        added = (
-            insert(likes)
-            .from_select(
-                named, select(*values).where(want.c.liked).order_by(want.c.item, want.c.member)
-            )
-            .on_conflict_do_nothing(index_elements=[like_item, like_user])
-            .returning(like_item.label("item"))
-            .cte("added")
-        )
-        removed = (
-            delete(likes)
-            .where(like_item == want.c.item, like_user == want.c.member, ~want.c.liked)
-            .returning(like_item.label("item"))
-            .cte("removed")
-        )
-        each = union_all(
-            select(added.c.item, literal(1).label("by")),
-            select(removed.c.item, literal(-1).label("by")),
-        ).subquery()
-        delta = select(each.c.item, func.sum(each.c.by).label("by")).group_by(each.c.item)
-        moved_by = delta.cte("delta")
-        moved = (
-            update(items)
-            .where(item == moved_by.c.item, moved_by.c.by != 0)
-            .values({count: func.coalesce(count, 0) + moved_by.c.by})
-            .returning(item)
-            .cte("moved")
-        )
+        each, moved = written(want, item, count, like_item, like_user, liked_at)
         newest = select(bindparam("of_scope", type_=Text()), *(locked.c[n] for n in _VERSION))
         new = insert(versions).from_select(
             ["scope", "item", "epoch", "seq"],
@@ -197,11 +165,12 @@ class AtOnce:
             keys: The items' keys.
             times: When each change was made.
         """
-        rows = [(batch.item, one) for batch in batches for one in batch.changes]
         newest = [
             max((one.version for one in batch.changes), default=(0, 0)) if batch.whole else (0, 0)
             for batch in batches
         ]
+        rows = [one for batch in batches for one in batch.changes]
+        members, liked, given_versions = zip(*rows, strict=True) if rows else ((), (), ())
         given: dict[str, Any] = {
             "of_scope": claim.scope,
             "of_epoch": claim.epoch,
@@ -210,14 +179,14 @@ class AtOnce:
             "asked_key": as_text(keys),
             "asked_epoch": as_text([epoch for epoch, _ in newest]),
             "asked_seq": as_text([seq for _, seq in newest]),
-            "given_item": as_text([item for item, _ in rows]),
-            "given_member": as_text([one.user for _, one in rows]),
-            "given_liked": as_text([int(one.liked) for _, one in rows]),
-            "given_epoch": as_text([one.version[0] for _, one in rows]),
-            "given_seq": as_text([one.version[1] for _, one in rows]),
+            "given_item": as_text([batch.item for batch in batches for _ in batch.changes]),
+            "given_member": as_text(members),
+            "given_liked": as_text([*map(int, liked)]),
+            "given_epoch": as_text([epoch for epoch, _ in given_versions]),
+            "given_seq": as_text([seq for _, seq in given_versions]),
         }
         if self._timed:
-            moments = (times[one.version] for _, one in rows)
+            moments = map(times.__getitem__, given_versions)
             given["given_at"] = as_text(
                 [str(at if self._zoned else at.replace(tzinfo=None)) for at in moments]
             )

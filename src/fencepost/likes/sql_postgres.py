@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
+    CTE,
     BigInteger,
     Boolean,
     Column,
@@ -66,7 +67,6 @@ class Unnested:
     ) -> None:
         self._zoned = liked_at is None or bool(getattr(liked_at.type, "timezone", False))
         self._timed = liked_at is not None
-        likes: Table = like_item.table
         columns: dict[str, TypeEngine[Any]] = {
             "item": wide(item),
             "member": wide(like_user),
@@ -81,37 +81,7 @@ class Unnested:
                 .render_derived(name="given")
             )
         ).cte("want")
-        named = [like_item, like_user] + ([liked_at] if liked_at is not None else [])
-        given = [want.c.item, want.c.member] + ([want.c.at] if liked_at is not None else [])
-        added = (
-            insert(likes)
-            .from_select(
-                named,
-                select(*given).where(want.c.liked).order_by(want.c.item, want.c.member),
-            )
-            .on_conflict_do_nothing(index_elements=[like_item, like_user])
-            .returning(like_item.label("item"))
-            .cte("added")
-        )
-        removed = (
-            delete(likes)
-            .where(like_item == want.c.item, like_user == want.c.member, ~want.c.liked)
-            .returning(like_item.label("item"))
-            .cte("removed")
-        )
-        each = union_all(
-            select(added.c.item, literal(1).label("by")),
-            select(removed.c.item, literal(-1).label("by")),
-        ).subquery()
-        delta = select(each.c.item, func.sum(each.c.by).label("by")).group_by(each.c.item)
-        moved_by = delta.cte("delta")
-        moved = (
-            update(item.table)
-            .where(item == moved_by.c.item, moved_by.c.by != 0)
-            .values({count: func.coalesce(count, 0) + moved_by.c.by})
-            .returning(item)
-            .cte("moved")
-        )
+        each, moved = written(want, item, count, like_item, like_user, liked_at)
         counted = select(func.count()).select_from(each).scalar_subquery()
         self._statement = select(counted).add_cte(moved)
         self._with_versions = self._statement.add_cte(_remembered())
@@ -169,6 +139,62 @@ class Unnested:
         return changed
 
 
+def written(
+    want: CTE,
+    item: Column[Any],
+    count: Column[Any],
+    like_item: Column[Any],
+    like_user: Column[Any],
+    liked_at: Column[Any] | None,
+) -> tuple[Any, CTE]:
+    """The writes of a batch, as parts of a statement.
+
+    Args:
+        want: Rows of ``item, member, liked`` and, where likes have a time, ``at``.
+        item: The columns, as those of ``Unnested``.
+        count: Likewise.
+        like_item: Likewise.
+        like_user: Likewise.
+        liked_at: Likewise.
+
+    Returns:
+        A row for each row of likes that was really changed, and the part that moves the counts.
+    """
+    likes: Table = like_item.table
+    named, values = [like_item, like_user], [want.c.item, want.c.member]
+    if liked_at is not None:
+        named, values = [*named, liked_at], [*values, want.c.at]
+    added = (
+        insert(likes)
+        .from_select(
+            named, select(*values).where(want.c.liked).order_by(want.c.item, want.c.member)
+        )
+        .on_conflict_do_nothing(index_elements=[like_item, like_user])
+        .returning(like_item.label("item"))
+        .cte("added")
+    )
+    removed = (
+        delete(likes)
+        .where(like_item == want.c.item, like_user == want.c.member, ~want.c.liked)
+        .returning(like_item.label("item"))
+        .cte("removed")
+    )
+    each = union_all(
+        select(added.c.item, literal(1).label("by")),
+        select(removed.c.item, literal(-1).label("by")),
+    ).subquery()
+    delta = select(each.c.item, func.sum(each.c.by).label("by")).group_by(each.c.item)
+    moved_by = delta.cte("delta")
+    moved = (
+        update(item.table)
+        .where(item == moved_by.c.item, moved_by.c.by != 0)
+        .values({count: func.coalesce(count, 0) + moved_by.c.by})
+        .returning(item)
+        .cte("moved")
+    )
+    return each, moved
+
+
 def _locking(item: Column[Any]) -> Any:
     """Which of some items there are, their rows locked, and their versions."""
     given = (
@@ -221,11 +247,10 @@ def array(name: str, kind: TypeEngine[Any]) -> Any:
 
 
 def as_text(values: Sequence[int | str]) -> str:
-    """An array as PostgreSQL reads it."""
-    return (
-        "{" + ",".join([str(one) if isinstance(one, int) else _quoted(one) for one in values]) + "}"
-    )
-
-
-def _quoted(word: str) -> str:
-    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """An array as PostgreSQL reads it; all numbers, or all text."""
+    if not values or isinstance(values[0], int):
+        return "{" + ",".join(map(str, values)) + "}"
+    text = '","'.join(values)  # type: ignore[arg-type]  # all of one kind
+    if "\\" in text or text.count('"') != 2 * (len(values) - 1):  # seldom
+        text = '","'.join([str(one).replace("\\", "\\\\").replace('"', '\\"') for one in values])
+    return f'{{"{text}"}}'

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fencepost.journal.protocol import Place
 
@@ -33,8 +33,7 @@ class Snapshot:
     liked: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):  # made by the thousand: a third of the cost of a frozen dataclass
     """One user's newest state of one item, as version (epoch, seq)."""
 
     user: Id
