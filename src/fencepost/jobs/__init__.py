@@ -1,0 +1,1 @@
+"""Delayed execution: later, at a time, again and again."""
