@@ -38,6 +38,9 @@ PAIRS = [
     (lock.Lock, lock.AsyncLock),
     (lock.Lease, lock.AsyncLease),
     (lock.Locks, lock.AsyncLocks),
+    (lock.Semaphore, lock.AsyncSemaphore),
+    (lock.RWLock, lock.AsyncRWLock),
+    (lock.RWSide, lock.AsyncRWSide),
     (lock.Leases, lock.AsyncLeases),
     (lock.FencedScript, lock.AsyncFencedScript),
 ]

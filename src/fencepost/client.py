@@ -41,10 +41,14 @@ if TYPE_CHECKING:
         AsyncFencedScript,
         AsyncLock,
         AsyncLocks,
+        AsyncRWLock,
+        AsyncSemaphore,
         Fenced,
         FencedScript,
         Lock,
         Locks,
+        RWLock,
+        Semaphore,
     )
     from fencepost.lock.hub import Hub
     from fencepost.server import EmbeddedServer
@@ -392,6 +396,35 @@ class AsyncClient(_Base):
         }
         return AsyncLocks([self.lock(name, **options) for name in ordered(names)])
 
+    def semaphore(self, name: str, *, permits: int, **options: Any) -> AsyncSemaphore:
+        """The semaphore ``name``; see ``fencepost.lock.AsyncSemaphore``.
+
+        Args:
+            name: Of the semaphore: the same name is the same one, in every process.
+            permits: How much may be out at once.
+            **options: ``ttl``, ``wait``, ``max_hold``, ``fair``, ``owner``, as for ``lock``.
+
+        Raises:
+            Refused: A value that can't work.
+        """
+        from fencepost.lock import AsyncSemaphore, SemaphoreOptions
+
+        return AsyncSemaphore(self, name, SemaphoreOptions(permits=permits, **options))
+
+    def rwlock(self, name: str, **options: Any) -> AsyncRWLock:
+        """The read/write lock ``name``; see ``fencepost.lock.AsyncRWLock``.
+
+        Args:
+            name: Of the lock: the same name is the same one, in every process.
+            **options: ``ttl``, ``wait``, ``max_hold``, ``owner``, as for ``lock``.
+
+        Raises:
+            Refused: A value that can't work.
+        """
+        from fencepost.lock import AsyncRWLock, LeaseOptions
+
+        return AsyncRWLock(self, name, LeaseOptions(**options))
+
     async def fenced_set(
         self,
         key: str,
@@ -561,6 +594,18 @@ class Client(_Base):
             "owner": owner,
         }
         return Locks([self.lock(name, **options) for name in ordered(names)])
+
+    def semaphore(self, name: str, *, permits: int, **options: Any) -> Semaphore:
+        """The semaphore ``name``; see ``AsyncClient.semaphore``."""
+        from fencepost.lock import Semaphore, SemaphoreOptions
+
+        return Semaphore(self, name, SemaphoreOptions(permits=permits, **options))
+
+    def rwlock(self, name: str, **options: Any) -> RWLock:
+        """The read/write lock ``name``; see ``AsyncClient.rwlock``."""
+        from fencepost.lock import LeaseOptions, RWLock
+
+        return RWLock(self, name, LeaseOptions(**options))
 
     def fenced_set(
         self,

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from fencepost import Client
 from fencepost.cli import main
-from fencepost.lock.protocol import Ask, request
+from fencepost.lock.protocol import Ask
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_who_holds_what(client: Client, run: Any) -> None:
         client.lock(name, owner=f"owner of {name[:5]}").acquire() for name in ("b", "a{:", long)
     ]
     waiter = Ask("w", "w", 10.0, 5.0)
-    client._server.run(request(client.lock("b")._place, waiter))
+    client._server.run(client.lock("b")._place.take(waiter))
     rows = json.loads(run(json=True).output)
     assert [row["name"] for row in rows][:2] == ["a{:", "b"]
     assert rows[2]["name"].startswith("nnnn")

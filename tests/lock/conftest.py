@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fencepost.lock import protocol
 from support.lockfaces import LockFace
 from support.proxy import Proxy
 
@@ -46,3 +47,10 @@ def proxy(server: ServerProcess) -> Iterator[Proxy]:
     """A proxy before the shared server."""
     with Proxy(server) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiter may be silent for as long as any test takes, and looks by itself as seldom: what
+    happens sooner, happens because it was called."""
+    monkeypatch.setattr(protocol, "STAY", 600.0)

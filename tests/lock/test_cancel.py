@@ -257,9 +257,8 @@ async def test_cancelled_before_the_server_heard_of_it(open_face: OpenFace, prox
     [undone] = face.keeper._endings.values()
     # Another way is quicker: the end comes first, then the request that it ends.
     place, attempt = undone.ending.place, undone.ending.attempt
-    from fencepost.lock.protocol import Ending, ending
 
-    await rival.client.port.run(ending(Ending(place, attempt)))
+    await rival.client.port.run(place.end(attempt))
     proxy.release("request")
     await proxy.seen(lambda: proxy.waiting == 0)
     await face.command("PING")  # behind it on the same connection

@@ -7,14 +7,14 @@ Each guard is taken out once, and must be missed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from fencepost._core import commands
 from fencepost._core.port import Cancelled, run_sync
-from fencepost.lock.protocol import Ask, request
+from fencepost.lock.protocol import Ask
 from fencepost.lock.scripts import SCRIPTS, Scripts
 from fencepost.testing import (
     Faults,
@@ -22,14 +22,13 @@ from fencepost.testing import (
     Report,
     Scenario,
     ScratchServer,
-    ServerState,
     SimPort,
     expiry,
     explore,
     restart_empty,
     tick,
 )
-from support.lock import LockWorld, altered
+from support.lock import LockWorld, altered, empty_restart_a_moment_later, take_step
 from support.require import require
 from support.servers import find_binary
 
@@ -138,17 +137,6 @@ def test_releasing_needs_the_attempt(run: Run) -> None:
 # -- fences
 
 
-def empty_restart_a_moment_later(times: int = 1) -> Move:
-    """A server that comes back empty; its clock has gone on meanwhile."""
-    inner = restart_empty(times)
-
-    def choices(state: ServerState, memory: Any) -> Iterable[tuple[str, ServerState, Any]]:
-        for word, became, remembered in inner.choices(state, memory):
-            yield word, became._replace(clock_ms=state.clock_ms + 1), remembered
-
-    return Move(choices, times)
-
-
 def test_fences_increase_whatever_ends_the_leases(run: Run) -> None:
     world = LockWorld(alone=False)
     actors = {"a": world.holds(), "b": world.holds(), "c": world.holds()}
@@ -241,7 +229,7 @@ def test_cancelled_at_every_step_nothing_is_left(
     while True:
         run_sync(scratch.port.run(commands.raw("FLUSHALL")))
         if waits:  # given back when the waiter has looked twice
-            call = request(world.place, Ask("other", "other", 10.0, 0.0))
+            call = world.place.take(Ask("other", "other", 10.0, 0.0))
             run_sync(scratch.port.run(call))
         work = world.holds(wait=5.0)(SimPort("a"))
         steps, answer, struck = 0, None, False
@@ -251,7 +239,7 @@ def test_cancelled_at_every_step_nothing_is_left(
                 # What is undone, is undone by somebody who is not cancelled.
                 strike = steps == at and not struck and step.label != "undo"
                 if not strike or applied:
-                    answer = _take(scratch, step)
+                    answer = take_step(scratch, step)
                 struck = struck or strike
                 step = work.throw(Cancelled()) if strike else work.send(answer)
                 steps += 1
@@ -269,12 +257,6 @@ def test_cancelled_at_every_step_nothing_is_left(
         at += 1
     run_sync(scratch.port.run(commands.raw("FLUSHALL")))
     assert at >= (8 if waits else 4)  # each of its steps was struck
-
-
-def _take(scratch: ScratchServer, step: Any) -> Any:
-    if step.kind == "run":
-        return run_sync(scratch.port.run(step.calls[0]))
-    return step.fn(*step.args) if step.kind == "call" else None
 
 
 SAME_ATTEMPT = altered(

@@ -460,7 +460,7 @@ async def test_a_dead_waiter_in_a_fair_queue(open_face: OpenFace, rival: LockFac
     face = open_face()
     held = await rival.lock(fair=True, ttl=600).acquire()
     place, dead = rival.lock()._place, Ask("dead", "dead", 600.0, 60.0, 0)
-    await rival.client.port.run(protocol.request(place, dead))
+    await rival.client.port.run(place.take(dead))
     waiting = asyncio.create_task(face.lock(fair=True, ttl=600, wait=600).acquire())
     await rival.queued("x", 2)
     await held.release()

@@ -12,7 +12,7 @@ import pytest
 from fencepost import Client
 from fencepost._core.port import run_sync
 from fencepost.errors import Overloaded, ServerError
-from fencepost.lock.protocol import OVERTAKES, Ask, Ending, Place, ending, request
+from fencepost.lock.protocol import OVERTAKES, Ask, Place
 from fencepost.lock.scripts import (
     SCRIPTS,
     Ended,
@@ -45,7 +45,7 @@ class Bench:
 
     def acquire(self, attempt: str, *, stay_ms: int | None = None, **ask: Any) -> Any:
         settings: dict[str, Any] = {"ttl": 10.0, "wait": 0.0, **ask}
-        call = request(self.place, Ask(attempt, f"owner of {attempt}", **settings))
+        call = self.place.take(Ask(attempt, f"owner of {attempt}", **settings))
         if stay_ms is not None:
             call.args = (*call.args[:5], stay_ms, *call.args[6:])
         return self.run(call)
@@ -64,7 +64,7 @@ class Bench:
         return self.run(self.place.scripts.renew((self.keys.lock,), (attempt, ttl_ms)))
 
     def undo(self, attempt: str) -> Any:
-        return self.run(ending(Ending(self.place, attempt)))
+        return self.run(self.place.end(attempt))
 
     def ttl(self, key: str) -> int:
         return int(self.client.command("PTTL", key))
@@ -118,7 +118,7 @@ def test_a_fence_is_the_servers_clock_or_more(bench: Bench) -> None:
 
 @pytest.mark.parametrize("ttl_ms", ["0", "-1", "1.5", "x", "", "1e9", "0005", "9" * 16])
 def test_a_ttl_that_is_none_is_refused_before_any_change(bench: Bench, ttl_ms: str) -> None:
-    call = request(bench.place, Ask("a", "me", 10.0, 5.0))
+    call = bench.place.take(Ask("a", "me", 10.0, 5.0))
     call.args = (*call.args[:2], ttl_ms, *call.args[3:])
     with pytest.raises(ServerError, match="positive whole number"):
         bench.run(call)
@@ -327,7 +327,9 @@ class Calls:
 
 
 BY_THE_CLOCK = altered(
-    "acquire", "math.max(tonumber(last or '0') + 1, now_ms * 1000), attempt", "now_ms, attempt"
+    "acquire",
+    "math.max(tonumber(last or '0') + 1, now_ms * 1000 + behind), attempt",
+    "now_ms, attempt",
 )
 
 
@@ -337,7 +339,7 @@ def test_a_clock_that_steps_back_lets_nobody_jump_the_queue(guarded: bool) -> No
     place = make_place(scripts=SCRIPTS if guarded else BY_THE_CLOCK)
 
     def ask(attempt: str) -> Any:
-        return request(place, Ask(attempt, "me", 10.0, 5.0, 0))
+        return place.take(Ask(attempt, "me", 10.0, 5.0, 0))
 
     keys = place.keys
     release = place.scripts.release((keys.lock, keys.queue, keys.alive), ("a", keys.channel))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from fencepost._core.keys import lock_keys
-from fencepost._core.port import Cancelled
+from fencepost._core.port import Cancelled, run_sync
 from fencepost.errors import FencepostError
 from fencepost.lock import protocol
 from fencepost.lock.protocol import OVERTAKES, Ask, Ending, Place, Renewal, Tried
 from fencepost.lock.scripts import SCRIPTS, Lost, Scripts, Taken
-from fencepost.testing import Cell, SimPort, View
+from fencepost.testing import Cell, Move, ScratchServer, ServerState, SimPort, View, restart_empty
 
 Actor = Callable[[SimPort], Coroutine[Any, Any, Any]]
 
@@ -77,7 +77,7 @@ class LockWorld:
 
     @property
     def observe(self) -> dict[str, Any]:
-        return {"acquire": self._acquired}
+        return {self.place.scripts.acquire.contract.verb: self._acquired}
 
     def _acquired(self, name: str, call: Any, answer: Any) -> None:
         if not isinstance(answer, Taken):
@@ -105,22 +105,34 @@ class LockWorld:
         settings = {"ttl": 10.0, "wait": 0.0, "overtakes": OVERTAKES, **more}
         return Ask(io.token(), io.name, **settings)
 
+    def beside(self, inside: tuple[str, ...], name: str) -> bool:
+        """Whether one enters beside those who are inside and keep it out."""
+        return bool(inside)
+
     def holds(
-        self, *, doubt: bool = False, undoes: bool = True, after: str = "", **ask: Any
+        self,
+        *,
+        place: Place | None = None,
+        doubt: bool = False,
+        undoes: bool = True,
+        after: str = "",
+        **ask: Any,
     ) -> Actor:
         """Takes the lock, works, gives it back: what a face does.
 
         Args:
+            place: What it takes, if that differs between actors.
             after: Begins when that one has taken it and its lease is gone.
             doubt: A first request of it went unanswered before.
             undoes: Ends what it gives up, and what is in doubt.
             **ask: Of the attempt.
         """
-        place, seen = self.place, self.seen
+        seen = self.seen
+        place = self.place if place is None else place
 
         def enter(name: str) -> None:
             state = seen.state
-            both = self.alone and state.inside
+            both = self.alone and self.beside(state.inside, name)
             wrong = state.wrong or (f"{name} entered beside {state.inside[0]}" if both else "")
             seen.state = dataclasses.replace(
                 state,
@@ -168,7 +180,7 @@ class LockWorld:
         async def actor(io: SimPort) -> None:
             settings = {"ttl": 10.0, "wait": 0.0, **ask}
             for _ in range(times):
-                await io.run(protocol.request(self.place, Ask(attempt, "straggler", **settings)))
+                await io.run(self.place.take(Ask(attempt, "straggler", **settings)))
 
         return actor
 
@@ -177,6 +189,7 @@ class LockWorld:
 
         async def actor(io: SimPort) -> Any:
             for _ in range(times):
+                answer: Any
                 [answer] = await protocol.tend(io, [Renewal(self.place, attempt, 10.0)], [])
                 if isinstance(answer, Lost):
                     return "lost"
@@ -186,12 +199,9 @@ class LockWorld:
 
     def steals(self) -> Actor:
         """An operator."""
-        keys, scripts = self.keys, self.place.scripts
 
         async def actor(io: SimPort) -> Any:
-            return await io.run(
-                scripts.force_release((keys.lock, keys.queue, keys.alive), (keys.channel,))
-            )
+            return await self.place.force_release(io)
 
         return actor
 
@@ -210,3 +220,21 @@ class LockWorld:
             if key in view.keys:
                 return f"the lock {what}: {view.value(key)}"
         return None
+
+
+def empty_restart_a_moment_later(times: int = 1) -> Move:
+    """A server that comes back empty; its clock has gone on meanwhile."""
+    inner = restart_empty(times)
+
+    def choices(state: ServerState, memory: Any) -> Iterable[tuple[str, ServerState, Any]]:
+        for word, became, remembered in inner.choices(state, memory):
+            yield word, became._replace(clock_ms=state.clock_ms + 1), remembered
+
+    return Move(choices, times)
+
+
+def take_step(scratch: ScratchServer, step: Any) -> Any:
+    """Do what a protocol asks for, on a server."""
+    if step.kind == "run":
+        return run_sync(scratch.port.run(step.calls[0]))
+    return step.fn(*step.args) if step.kind == "call" else None

@@ -63,13 +63,17 @@ class LockFace:
 
     async def keys(self) -> set[str]:
         """What there is on the server in this namespace but counters and marks, without the tag."""
-        found = await self.command("KEYS", f"*{self.client.namespace}:lock:*")
+        found = await self.command("KEYS", f"{{{self.client.namespace}:*")
         names = {key.decode().rpartition("}:")[2] for key in found}
         return {name for name in names if name != "f" and not name.startswith("x:")}
 
     async def queued(self, name: str, count: int) -> None:
         """Return when so many wait for a lock."""
-        queue = self.lock(name)._place.keys.queue
+        await self.queued_at(self.lock(name)._place, count)
+
+    async def queued_at(self, place: Any, count: int) -> None:
+        """Return when so many wait there."""
+        queue = place.keys.queue
         while await self.command("ZCARD", queue) != count:  # noqa: ASYNC110  # others queue there
             await asyncio.sleep(0)
 

@@ -200,10 +200,12 @@ def cache_epoch(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LockKeys:
-    """The keys of one lock; all share one hash tag, so one script may use all.
+    """The keys of one lock, semaphore or read/write lock; all share one hash tag, so one script may
+    use all.
 
-    ``l`` holder · ``f`` fences · ``q`` who waits, in order · ``a`` until when each waiter may be
-    silent · ``x:attempt`` an attempt that has ended. ``channel`` is no key: waiters are called there.
+    ``l`` holder or holders · ``f`` fences · ``q`` who waits, in order · ``a`` until when each waiter
+    may be silent · ``e`` when each of several holders ends · ``x:attempt`` an attempt that has ended.
+    ``channel`` is no key: waiters are called there.
     """
 
     lock: str
@@ -211,15 +213,16 @@ class LockKeys:
     queue: str
     alive: str
     channel: str
+    ends: str
 
     def ended(self, attempt: str) -> str:
         return f"{self.lock[:-1]}x:{attempt}"
 
 
-def lock_keys(namespace: str, name: str) -> LockKeys:
-    """The keys of the lock ``name``."""
-    tag = f"{{{escape(namespace)}:lock:{shorten(name)}}}"
-    return LockKeys(f"{tag}:l", f"{tag}:f", f"{tag}:q", f"{tag}:a", f"{tag}:c")
+def lock_keys(namespace: str, name: str, kind: str = "lock") -> LockKeys:
+    """The keys of the lock ``name``, or of another ``kind`` of that name."""
+    tag = f"{{{escape(namespace)}:{kind}:{shorten(name)}}}"
+    return LockKeys(f"{tag}:l", f"{tag}:f", f"{tag}:q", f"{tag}:a", f"{tag}:c", f"{tag}:e")
 
 
 def gate_of(key: str) -> str:

@@ -36,7 +36,7 @@ if not held[1] and overtaken <= overtakes then
   end
   return {'TAKEN', text}
 end
-if stay_ms > 0 then stay(queue, alive, attempt, now_ms, stay_ms) end
+if stay_ms > 0 then stay(queue, alive, attempt, now_ms, stay_ms, 0) end
 local ahead = redis.call('ZRANK', queue, attempt) or redis.call('ZCARD', queue)
 if held[1] then return {'HELD', redis.call('PTTL', lock), held[2], held[3], ahead} end
 return {'HELD', silent_ms, '', '0', ahead}

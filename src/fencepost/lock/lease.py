@@ -75,6 +75,11 @@ class Held:
         return self.place.name
 
     @property
+    def weight(self) -> int:
+        """How many permits of a semaphore it holds; 1 of a lock."""
+        return self.place.weight
+
+    @property
     def token(self) -> str:
         """Who drew the fence: two holders never have the same, not even with equal fences."""
         return self.attempt

@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol
 from fencepost._core.backoff import Backoff
 from fencepost._core.keys import LockKeys
 from fencepost._core.port import Port
-from fencepost._core.script import Call
+from fencepost._core.script import Call, Word
 from fencepost.errors import ClientClosed, LeaseLost, LockTimeout, OutcomeUnknown, Unavailable
 from fencepost.lock.scripts import (
     SCRIPTS,
@@ -66,6 +66,43 @@ class Place:
     name: str
     keys: LockKeys
     scripts: Scripts = SCRIPTS
+
+    # -- what to ask the server: a share of several asks otherwise
+
+    @property
+    def weight(self) -> int:
+        """How much of it a lease takes."""
+        return 1
+
+    def take(self, ask: Ask) -> Call[Any]:
+        """The call that takes it; the same each time."""
+        keys = self.keys
+        return self.scripts.acquire(
+            (keys.lock, keys.fences, keys.queue, keys.alive, keys.ended(ask.attempt)), words(ask)
+        )
+
+    def prolong(self, attempt: str, ttl: float) -> Call[Any]:
+        """The call that prolongs a lease."""
+        return self.scripts.renew((self.keys.lock,), (attempt, ms(ttl)))
+
+    def give_back(self, attempt: str) -> Call[Any]:
+        """The call that ends a lease."""
+        keys = self.keys
+        return self.scripts.release((keys.lock, keys.queue, keys.alive), (attempt, keys.channel))
+
+    def end(self, attempt: str) -> Call[Any]:
+        """The call that ends an attempt, whatever became of it."""
+        keys = self.keys
+        return self.scripts.undo(
+            (keys.lock, keys.queue, keys.alive, keys.ended(attempt)),
+            (attempt, keys.channel, ms(STRAGGLER)),
+        )
+
+    def full(self) -> str:
+        """What stands in the way, before the name of a holder."""
+        return "is held by"
+
+    # -- what is done with it
 
     async def acquire(self, io: Any, ask: Ask, bell: Bell, tried: Tried) -> Grant:
         """Take it; see ``acquire``."""
@@ -196,7 +233,7 @@ async def acquire(io: Port, place: Place, ask: Ask, bell: Bell, tried: Tried) ->
             sent = io.now()
             tried.open = True
             try:
-                answer = await io.run(request(place, ask))
+                answer = await io.run(place.take(ask))
             except (Unavailable, OutcomeUnknown) as error:
                 unknown = isinstance(error, OutcomeUnknown)
                 tried.doubt = tried.doubt or unknown
@@ -236,13 +273,10 @@ async def acquire(io: Port, place: Place, ask: Ask, bell: Bell, tried: Tried) ->
             bell.close()
 
 
-def request(place: Place, ask: Ask) -> Call[Any]:
-    """The call that takes the lock; the same each time."""
-    keys, stay = place.keys, ms(STAY) if ask.wait > 0 else 0
-    return place.scripts.acquire(
-        (keys.lock, keys.fences, keys.queue, keys.alive, keys.ended(ask.attempt)),
-        (ask.attempt, ask.owner, ms(ask.ttl), ask.floor, ask.overtakes, stay, ms(REMEMBER)),
-    )
+def words(ask: Ask) -> tuple[Word, ...]:
+    """What an attempt says to the script that takes a lock or a share."""
+    stay = ms(STAY) if ask.wait > 0 else 0
+    return (ask.attempt, ask.owner, ms(ask.ttl), ask.floor, ask.overtakes, stay, ms(REMEMBER))
 
 
 def pause(held: Held, left: float) -> float:
@@ -256,7 +290,7 @@ def timed_out(place: Place, ask: Ask, held: Held) -> LockTimeout:
     """Says who holds the lock, and for how long."""
     remaining = max(held.left_ms, 0) / 1000
     who = (
-        f"is held by {held.owner!r} (fence {held.fence}), whose lease lasts {remaining:.3g} s if it is not renewed"
+        f"{place.full()} {held.owner!r} (fence {held.fence}), whose lease lasts {remaining:.3g} s if it is not renewed"
         if held.owner
         else "is kept free for who waits longer"
     )
@@ -300,11 +334,8 @@ async def tend(
         Unavailable: Nothing is known to be done; do it again, it is harmless.
         OutcomeUnknown: Likewise.
     """
-    calls: list[Call[Any]] = [
-        one.place.scripts.renew((one.place.keys.lock,), (one.attempt, ms(one.ttl)))
-        for one in renewals
-    ]
-    calls += [ending(one) for one in endings]
+    calls: list[Call[Any]] = [one.place.prolong(one.attempt, one.ttl) for one in renewals]
+    calls += [one.place.end(one.attempt) for one in endings]
     return await io.all(calls)
 
 
@@ -321,11 +352,10 @@ async def release(io: Port, place: Place, attempt: str) -> bool:
         Unavailable: It was not given back.
         OutcomeUnknown: It was given back or not.
     """
-    keys, unknown = place.keys, False
+    unknown = False
     while True:
-        call = place.scripts.release((keys.lock, keys.queue, keys.alive), (attempt, keys.channel))
         try:
-            answer = await io.run(call)
+            answer = await io.run(place.give_back(attempt))
         except OutcomeUnknown:
             if unknown:
                 raise
@@ -333,15 +363,6 @@ async def release(io: Port, place: Place, attempt: str) -> bool:
             continue
         # After a lost reply "not yours" may be the work of the first request.
         return unknown or not isinstance(answer, Lost)
-
-
-def ending(one: Ending) -> Call[Any]:
-    """The call that ends an attempt."""
-    keys = one.place.keys
-    return one.place.scripts.undo(
-        (keys.lock, keys.queue, keys.alive, keys.ended(one.attempt)),
-        (one.attempt, keys.channel, ms(STRAGGLER)),
-    )
 
 
 async def undo(io: Port, one: Ending, tries: int = 10) -> bool:
@@ -352,7 +373,7 @@ async def undo(io: Port, one: Ending, tries: int = 10) -> bool:
     """
     for number in range(tries):
         try:
-            await io.run(ending(one))
+            await io.run(one.place.end(one.attempt))
         except (Unavailable, OutcomeUnknown):
             await io.sleep(RETRY.delay(number, io.chance()))
         else:

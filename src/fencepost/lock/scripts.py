@@ -67,7 +67,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock, by the server.
+    """Who holds a lock or a share, by the server.
 
     Args:
         owner: What the holder calls itself.
@@ -75,6 +75,8 @@ class Holder:
         since: When it was taken, in seconds of the server's clock.
         remaining: Seconds until it ends, if it is not renewed.
         waiters: How many wait.
+        weight: How many permits it has.
+        mode: ``read`` or ``write`` on a read/write lock, else empty.
     """
 
     owner: str
@@ -82,12 +84,22 @@ class Holder:
     since: float
     remaining: float
     waiters: int
+    weight: int = 1
+    mode: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Nobody:
     """The lock is free."""
 
+    waiters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Who holds shares, the first to end first, and how many wait."""
+
+    holders: tuple[Holder, ...]
     waiters: int
 
 
@@ -106,9 +118,17 @@ def _answer(reply: list[Any]) -> Any:
             return Holder(_text(owner), int(fence), since, left, int(waiters))
         case [b"NOBODY", waiters]:
             return Nobody(int(waiters))
+        case [b"SHARES", waiters, found]:
+            return Shares(tuple([_share(one, int(waiters)) for one in found]), int(waiters))
         case [word]:
             return _SIMPLE[word]
     raise ValueError(f"a lock's script answered {reply!r}")
+
+
+def _share(words: list[Any], waiters: int) -> Holder:
+    owner, fence, since_ms, left_ms, weight, _ = words
+    since, left = int(since_ms) / 1000, max(int(left_ms), 0) / 1000
+    return Holder(_text(owner), int(fence), since, left, waiters, int(weight))
 
 
 _SIMPLE: Final[dict[bytes, Any]] = {
@@ -126,14 +146,16 @@ def _load(verb: str) -> Script[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
-    """All scripts of a lock; tests put others in their place to see a guard matter."""
+    """All scripts of a lock, or of shares; tests put others in their place to see a guard matter."""
 
     acquire: Script[Taken | Held | Ended]
     renew: Script[Renewed | Lost]
     release: Script[Released | Lost]
     undo: Script[Undone]
-    force_release: Script[Holder | Nobody]
-    look: Script[Holder | Nobody]
+    force_release: Script[Any]
+    look: Script[Any]
 
 
-SCRIPTS: Final = Scripts(**{verb: _load(verb) for verb in Scripts.__dataclass_fields__})
+_VERBS: Final = tuple(Scripts.__dataclass_fields__)
+SCRIPTS: Final = Scripts(**{verb: _load(verb) for verb in _VERBS})
+SHARES: Final = Scripts(**{verb: _load(f"{verb}_share") for verb in _VERBS})

@@ -1,0 +1,435 @@
+"""Semaphores and read/write locks in every order: holders of any weight, expiry, lost replies, cancels.
+
+What must hold: the weight that is out never exceeds the permits of anybody who is in; readers and a
+writer are never in together; what is counted is what stands; fences increase; when all have ended,
+nothing of them is left. Each guard is taken out once, and must be missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fencepost._core import commands
+from fencepost._core.port import Cancelled, run_sync
+from fencepost.lock.protocol import Ask
+from fencepost.lock.scripts import SHARES, Scripts
+from fencepost.testing import (
+    Faults,
+    Move,
+    Report,
+    Sandbox,
+    Scenario,
+    ScratchServer,
+    ServerState,
+    SimPort,
+    expiry,
+    explore,
+    tick,
+)
+from support.lock import altered, empty_restart_a_moment_later, take_step
+from support.require import require
+from support.servers import find_binary
+from support.shares import ShareWorld
+
+TTL_ENDS = tick(11_000)
+"""The server's clock goes beyond every lease that was taken before."""
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[ScratchServer]:
+    require("valkey", find_binary("valkey") is not None)
+    with ScratchServer(None) as server:
+        yield server
+
+
+Run = Callable[..., Report]
+
+
+@pytest.fixture
+def run(scratch: ScratchServer) -> Run:
+    def one(
+        world: ShareWorld,
+        actors: dict[str, Any],
+        environment: dict[str, Move] | None = None,
+        **more: Any,
+    ) -> Report:
+        limit = more.pop("limit", 300_000)
+        scenario = Scenario(
+            actors=actors,
+            environment=environment or {},
+            cells=world.cells,
+            invariant=more.pop("invariant", world.invariant),
+            final=more.pop("final", world.nothing_left),
+            observe=more.pop("observe", world.observe),
+            **more,
+        )
+        return explore(scenario, server=scratch, limit=limit)
+
+    return one
+
+
+def clean(report: Report) -> Report:
+    report.check()
+    assert not report.bounded_by, report
+    return report
+
+
+def found(report: Report, *words: str) -> None:
+    assert report.finding is not None, "the guard is not missed"
+    assert any(word in report.finding.message for word in words), report.finding.message
+
+
+def without(verb: str, old: str, new: str = "") -> Scripts:
+    return altered(verb, old, new, SHARES)
+
+
+# -- never more than the permits, readers or one writer
+
+
+def test_permits_of_any_weight_are_never_exceeded(run: Run) -> None:
+    world = ShareWorld(permits=3)
+    clean(run(world, world.actors(a=1, b=2, c=3)))
+
+
+def test_readers_and_writers_are_never_in_together(run: Run) -> None:
+    world = ShareWorld()
+    clean(run(world, world.actors(a="read", b="read", c="write")))
+
+
+def test_two_writers_and_a_reader_that_wait(run: Run) -> None:
+    world = ShareWorld()
+    actors = {
+        name: world.taking(name, side, wait=5.0)
+        for name, side in (("a", "write"), ("b", "write"), ("c", "read"))
+    }
+    clean(run(world, actors))
+
+
+def test_who_counts_on_fewer_permits_is_not_outnumbered(run: Run) -> None:
+    world = ShareWorld(permits=3)
+    clean(run(world, world.actors(a=(1, 1), b=(1, 3), c=(2, 3))))
+
+
+NO_ROOM = without("acquire", "if used <= room and overtaken", "if overtaken")
+ONLY_MINE = without("acquire", "do room = math.min(room, tonumber(asked)) end", "do end")
+TWICE = without("acquire", "if held[1] then", "if false then")
+
+
+@pytest.mark.parametrize(
+    ("scripts", "asked"),
+    [
+        pytest.param(NO_ROOM, {"a": 2, "b": 2}, id="the look at the room"),
+        pytest.param(NO_ROOM, {"a": "read", "b": "write"}, id="the look of a writer"),
+        pytest.param(ONLY_MINE, {"a": (1, 1), "b": (1, 3)}, id="the least of those who are in"),
+    ],
+)
+def test_granting_needs(run: Run, scripts: Scripts, asked: dict[str, Any]) -> None:
+    permits = 3 if asked["a"] != "read" else None
+    world = ShareWorld(scripts, permits=permits)
+    found(run(world, world.actors(**asked)), "entered beside", "are out beside")
+
+
+# -- leases end by the server's clock
+
+
+def test_whatever_ends_the_leases_the_count_is_what_stands(run: Run) -> None:
+    world = ShareWorld(permits=2, alone=False)
+    clean(run(world, world.actors(a=1, b=1, c=2), {"o": TTL_ENDS}))
+
+
+def test_renewals_and_an_operator_beside_leases_that_end(run: Run) -> None:
+    world = ShareWorld(permits=2, alone=False)
+    actors = {**world.actors(a=1, b=1), "k": world.renews("a.1", 2), "op": world.steals()}
+    clean(run(world, actors, {"o": TTL_ENDS}))
+
+
+def test_fences_of_shares_increase_over_empty_restarts(run: Run) -> None:
+    world = ShareWorld(permits=2, alone=False)
+    actors = world.actors(a=1, b=1, c=2)
+    clean(run(world, actors, {"x": empty_restart_a_moment_later(2)}))
+
+
+NO_COUNTER = without("acquire", "tonumber(mark[1] or '0') + 1, now_ms", "0, now_ms")
+NO_CLOCK = without("acquire", "now_ms * 1000, tonumber(floor))", "tonumber(floor))")
+
+
+@pytest.mark.parametrize(
+    ("scripts", "environment"),
+    [
+        pytest.param(NO_COUNTER, {}, id="the counter, where the clock stands still"),
+        pytest.param(NO_CLOCK, {"x": empty_restart_a_moment_later()}, id="the clock"),
+    ],
+)
+def test_fences_of_shares_need(run: Run, scripts: Scripts, environment: dict[str, Move]) -> None:
+    world = ShareWorld(scripts, permits=2, alone=False)
+    found(run(world, world.actors(a=1, b=1), environment), "drew fence")
+
+
+def test_one_of_two_keys_lost_is_both_lost(run: Run) -> None:
+    """An eviction may take either; nobody is kept out by what is left."""
+
+    def half(key: str) -> bool:
+        return key.endswith((":l", ":e"))
+
+    for scripts in (SHARES, NOT_TOGETHER):
+        world = ShareWorld(scripts, permits=2, alone=False)
+
+        def judge(view: Any, world: ShareWorld = world) -> str | None:
+            kept = {world.keys.lock, world.keys.ends} & set(view.keys)
+            return None if len(kept) == 1 else world.invariant(view)
+
+        def served(view: Any) -> str | None:
+            ended = {one for one in view.results.values() if not isinstance(one, int | str)}
+            return f"failed: {ended}" if ended else None
+
+        report = run(
+            world,
+            world.actors(a=1, b=2),
+            {"x": expiry(1, half)},
+            invariant=judge,
+            final=served,
+        )
+        if scripts is SHARES:
+            clean(report)
+        else:
+            assert report.finding is not None
+
+
+NOT_TOGETHER = without(
+    "acquire",
+    "  if redis.call('EXISTS', shares, ends) < 2 then redis.call('DEL', shares, ends) end\n",
+)
+
+
+# -- lost replies, cancels, stragglers
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["tries once", "waits"])
+def test_no_share_is_left_behind_whatever_is_lost(run: Run, waits: bool) -> None:
+    world = ShareWorld(permits=2)
+    ask = {"wait": 5.0} if waits else {}
+    actors = {name: world.taking(name, share, **ask) for name, share in (("a", 1), ("b", 2))}
+    faults = Faults(
+        times=2,
+        kinds=("lost", "dropped", "cut"),
+        on=frozenset({"acquire_share", "release_share"}),
+    )
+    clean(run(world, actors, faults=faults))
+
+
+@pytest.mark.parametrize("sides", [("read", "write"), ("read", "read")], ids="-".join)
+def test_no_side_is_left_behind_whatever_is_lost(run: Run, sides: tuple[str, str]) -> None:
+    world = ShareWorld()
+    actors = {
+        name: world.taking(name, side, wait=5.0) for name, side in zip("ab", sides, strict=True)
+    }
+    faults = Faults(
+        times=1,
+        kinds=("lost", "dropped", "cut"),
+        on=frozenset({"acquire_share", "release_share"}),
+    )
+    clean(run(world, actors, faults=faults))
+
+
+@pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
+@pytest.mark.parametrize("side", ["read", "write"])
+def test_cancelled_at_every_step_no_share_is_left(
+    scratch: ScratchServer, applied: bool, side: str
+) -> None:
+    """At each await in turn, before the server has the request and after."""
+    assert cancelled_at_every_step(scratch, applied, lambda w: w.taking("a", side, wait=5.0)) >= 4
+    missed = False
+    try:
+        cancelled_at_every_step(
+            scratch, True, lambda w: w.taking("a", side, wait=5.0, undoes=False)
+        )
+    except AssertionError:
+        missed = True
+    assert missed  # the undoing is what takes it away
+
+
+def cancelled_at_every_step(
+    scratch: ScratchServer, applied: bool, make: Callable[[ShareWorld], Any]
+) -> int:
+    at = 0
+    while True:
+        run_sync(scratch.port.run(commands.raw("FLUSHALL")))
+        work = make(ShareWorld(alone=False))(SimPort("a"))
+        steps, answer, struck = 0, None, False
+        try:
+            step = work.send(None)
+            while True:
+                # What is undone, is undone by somebody who is not cancelled.
+                strike = steps == at and not struck and step.label != "undo_share"
+                if not strike or applied:
+                    answer = take_step(scratch, step)
+                struck = struck or strike
+                step = work.throw(Cancelled()) if strike else work.send(answer)
+                steps += 1
+        except StopIteration:
+            pass
+        left = run_sync(scratch.port.run(commands.raw("KEYS", "*")))
+        names = {key.decode().rpartition("}:")[2].partition(":")[0] for key in left}
+        assert names <= {"f", "x"}, (at, names)
+        if not struck:
+            return at
+        at += 1
+
+
+def test_a_share_that_is_given_up_needs_undoing(run: Run) -> None:
+    world = ShareWorld(permits=2)
+    faults = Faults(times=2, on=frozenset({"acquire_share"}), kinds=("lost", "dropped"))
+    actors = {"a": world.taking("a", 1, undoes=False)}
+    found(run(world, actors, faults=faults), "held by nobody")
+
+
+def test_a_repeated_request_takes_no_second_share(run: Run) -> None:
+    faults = Faults(times=1, on=frozenset({"acquire_share"}), kinds=("lost",))
+    world = ShareWorld(permits=2)
+    clean(run(world, world.actors(a=1), faults=faults))
+    world = ShareWorld(TWICE, permits=2)
+    found(run(world, world.actors(a=1), faults=faults), "are counted")
+
+
+NO_MARK = without("acquire", "if redis.call('EXISTS', ended) == 1 then return {'ENDED'} end\n")
+LEAVES_NO_MARK = without("undo", "redis.pcall('SET', ended, '1', 'PX', straggler_ms)\n")
+
+
+def test_a_duplicate_that_comes_late_takes_no_share(run: Run) -> None:
+    for scripts in (SHARES, NO_MARK, LEAVES_NO_MARK):
+        world = ShareWorld(scripts, permits=2)
+        actors = {
+            "a": world.taking("a", 1, doubt=True),
+            "s": world.straggles("a.1", 2),
+            "b": world.taking("b", 2),
+        }
+        report = run(world, actors)
+        if scripts is SHARES:
+            clean(report)
+        else:
+            found(report, "held by nobody")
+
+
+# -- single guards, one call after another under a clock of the test's own
+
+
+class Clock:
+    """Calls on a semaphore or a read/write lock, each at a time."""
+
+    def __init__(self, scratch: ScratchServer, scripts: Scripts, permits: int | None = 2) -> None:
+        self.sandbox, self.state = Sandbox(scratch.port), ServerState()
+        self.world = ShareWorld(scripts, permits=permits)
+        self.now_ms = 1_000_000
+
+    def run(self, call: Any, after_ms: int = 0) -> str:
+        self.now_ms += after_ms
+        reply, self.state = self.sandbox.run(self.state._replace(clock_ms=self.now_ms), call)
+        assert isinstance(reply, list), reply
+        return str(reply[0].decode())
+
+    def take(self, attempt: str, share: Any = 1, after_ms: int = 0, **ask: Any) -> str:
+        self.world.taking(attempt, share)
+        place = self.world.places[attempt]
+        return self.run(place.take(Ask(attempt, "me", 10.0, ask.pop("wait", 0.0), **ask)), after_ms)
+
+
+NEVER_REAPS = without(
+    "acquire", "    take_out(shares, ends, attempt)\n", "    if false then return end\n"
+)
+
+
+@pytest.mark.parametrize("scripts", [SHARES, NEVER_REAPS], ids=["reaps", "never reaps"])
+def test_a_permit_that_nobody_prolongs_ends_by_the_clock(
+    scratch: ScratchServer, scripts: Scripts
+) -> None:
+    clock = Clock(scratch, scripts)
+    place = clock.world.place
+    assert clock.take("dead") == clock.take("lives") == "TAKEN"
+    assert clock.run(place.prolong("lives", 10.0), 9_000) == "RENEWED"
+    assert clock.take("b") == "HELD"
+    expected = "TAKEN" if scripts is SHARES else "HELD"
+    assert clock.take("b", after_ms=1_000) == expected
+    assert clock.take("c") == "HELD"
+
+
+PROLONGS_THE_DEAD = without(
+    "renew",
+    "if end_ms <= now_ms or redis.call('HEXISTS', shares, attempt) == 0 then return {'LOST'} end\n",
+)
+
+
+@pytest.mark.parametrize("scripts", [SHARES, PROLONGS_THE_DEAD], ids=["asks", "does not ask"])
+def test_a_renewal_makes_no_lost_share_anew(scratch: ScratchServer, scripts: Scripts) -> None:
+    clock = Clock(scratch, scripts)
+    place = clock.world.place
+    assert clock.take("a") == "TAKEN"
+    assert clock.run(place.prolong("never", 10.0)) == ("LOST" if scripts is SHARES else "RENEWED")
+    assert clock.run(place.prolong("a", 10.0), 10_000) == (
+        "LOST" if scripts is SHARES else "RENEWED"
+    )
+
+
+def test_a_share_that_is_over_is_lost_when_it_is_given_back(scratch: ScratchServer) -> None:
+    clock = Clock(scratch, SHARES)
+    place = clock.world.place
+    assert clock.take("a") == "TAKEN"
+    assert clock.run(place.give_back("a"), 9_999) == "RELEASED"
+    assert clock.take("b") == "TAKEN"
+    assert clock.run(place.give_back("b"), 10_000) == "LOST"
+    assert clock.take("c", 2) == "TAKEN"  # nothing was left of it
+
+
+ANY_READER = without("acquire", "  if theirs < rank then return math.huge end\n")
+
+
+@pytest.mark.parametrize("scripts", [SHARES, ANY_READER], ids=["asks", "does not ask"])
+def test_a_waiting_writer_keeps_readers_out_until_it_is_silent(
+    scratch: ScratchServer, scripts: Scripts
+) -> None:
+    clock = Clock(scratch, scripts, permits=None)
+    assert clock.take("r", "read") == "TAKEN"
+    assert clock.take("w", "write", wait=5.0) == "HELD"
+    assert clock.take("s", "read", after_ms=1_499) == ("HELD" if scripts is SHARES else "TAKEN")
+    assert clock.take("t", "read", after_ms=1) == "TAKEN"
+
+
+def test_a_writer_passes_readers_that_wait_and_readers_pass_each_other(
+    scratch: ScratchServer,
+) -> None:
+    clock = Clock(scratch, SHARES, permits=None)
+    assert clock.take("w", "write") == "TAKEN"
+    assert clock.take("r", "read", wait=5.0) == "HELD"
+    assert clock.take("s", "read", wait=5.0) == "HELD"
+    assert clock.run(clock.world.place.give_back("w")) == "RELEASED"
+    assert clock.take("v", "write") == "TAKEN"  # before readers that wait
+    assert clock.run(clock.world.place.give_back("v")) == "RELEASED"
+    assert clock.take("s", "read", wait=5.0) == "TAKEN"  # not in the way of the one ahead of it
+    assert clock.take("t", "read") == "TAKEN"
+    assert clock.take("r", "read", wait=5.0) == "TAKEN"
+
+
+ALWAYS_PASSES = without("acquire", "and overtaken <= overtakes then", "then")
+
+
+@pytest.mark.parametrize("scripts", [SHARES, ALWAYS_PASSES], ids=["counts", "does not count"])
+def test_a_fair_semaphore_lets_no_newcomer_pass(scratch: ScratchServer, scripts: Scripts) -> None:
+    clock = Clock(scratch, scripts)
+    assert clock.take("a", 1, overtakes=0) == "TAKEN"
+    assert clock.take("heavy", 2, wait=5.0, overtakes=0) == "HELD"
+    assert clock.take("b", 1, overtakes=0) == ("HELD" if scripts is SHARES else "TAKEN")
+
+
+@pytest.mark.parametrize("bad", ["0", "-1", "1.5", "x", "", "1e9", "05"])
+@pytest.mark.parametrize("which", [2, 7, 8], ids=["ttl_ms", "weight", "permits"])
+def test_what_is_no_count_is_refused_before_any_change(
+    scratch: ScratchServer, which: int, bad: str
+) -> None:
+    sandbox, state = Sandbox(scratch.port), ServerState()
+    call = ShareWorld(permits=2).place.take(Ask("a", "me", 10.0, 0.0))
+    call.args = (*call.args[:which], bad, *call.args[which + 1 :])
+    reply, after = sandbox.run(state, call)
+    assert "positive whole numbers" in str(reply)
+    assert after == state
