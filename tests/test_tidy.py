@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fencepost
-from fencepost import cache, likes, lock
+from fencepost import cache, jobs, likes, lock
 from fencepost._core.script import read_contract
 from support.require import require
 
@@ -43,6 +43,12 @@ PAIRS = [
     (lock.RWSide, lock.AsyncRWSide),
     (lock.Leases, lock.AsyncLeases),
     (lock.FencedScript, lock.AsyncFencedScript),
+    (jobs.Jobs, jobs.AsyncJobs),
+    (jobs.JobHandle, jobs.AsyncJobHandle),
+    (jobs.SyncTask, jobs.AsyncTask),
+    (jobs.SyncTiming, jobs.AsyncTiming),
+    (jobs.DeadJobs, jobs.AsyncDead),
+    (jobs.Worker, jobs.AsyncWorker),
 ]
 
 

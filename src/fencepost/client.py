@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fencepost._core.codec import Codec
     from fencepost._core.script import Word
     from fencepost.cache import AsyncCache, Cache
+    from fencepost.jobs import AsyncJobs, Jobs
     from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore
     from fencepost.lock import (
         AsyncFencedScript,
@@ -466,6 +467,12 @@ class AsyncClient(_Base):
 
         return AsyncFencedScript(self, text)
 
+    def jobs(self, name: str, **options: Any) -> AsyncJobs:
+        """The queue of jobs ``name``; ``options``: see ``fencepost.jobs.QueueOptions``. No I/O."""
+        from fencepost.jobs import AsyncJobs, QueueOptions
+
+        return AsyncJobs(self, name, QueueOptions(**options))
+
     async def aclose(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""
         for cache in list(self._caches):  # their loads end while leases can still be given back
@@ -626,6 +633,12 @@ class Client(_Base):
         from fencepost.lock import FencedScript
 
         return FencedScript(self, text)
+
+    def jobs(self, name: str, **options: Any) -> Jobs:
+        """The queue of jobs ``name``; see ``AsyncClient.jobs``."""
+        from fencepost.jobs import Jobs, QueueOptions
+
+        return Jobs(self, name, QueueOptions(**options))
 
     def close(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""

@@ -241,6 +241,48 @@ def gate_of(key: str) -> str:
     return f"{{{key}}}:fence"
 
 
+@dataclass(frozen=True, slots=True)
+class JobKeys:
+    """The keys of one queue of jobs; all share one hash tag, so one script may use all.
+
+    ``b`` bodies · ``d`` due times · ``r`` ready, in order · ``c`` ends of leases · ``e`` claims · ``m``
+    what was counted · ``q`` the last epoch, and whether it is paused · ``w`` the last turn of each worker
+    · ``k`` the last turn that each said it knew of · ``l`` when each was here · ``u`` holders of unique
+    keys · ``o`` names that are remembered, until when · ``x`` given up · ``t`` the token that wakes a
+    worker · ``R:id`` what became of a job. ``channel`` is no key: there it is told who has ended.
+    """
+
+    bodies: str
+    due: str
+    ready: str
+    claimed: str
+    claims: str
+    counts: str
+    head: str
+    workers: str
+    known: str
+    alive: str
+    unique: str
+    remembered: str
+    dead: str
+    wake: str
+    channel: str
+
+    @property
+    def turn(self) -> tuple[str, ...]:
+        """In the order in which a turn takes them; results come behind."""
+        return tuple(getattr(self, name) for name in self.__slots__[:-1])
+
+    def result(self, job: str) -> str:
+        return f"{self.bodies[:-1]}R:{job}"
+
+
+def job_keys(namespace: str, queue: str) -> JobKeys:
+    """The keys of the queue ``queue``."""
+    tag = f"{{{escape(namespace)}:jobs:{bounded(queue)}}}"
+    return JobKeys(*[f"{tag}:{letter}" for letter in (*"bdrcemqwkluoxt", "ended")])
+
+
 def shard_number(item: str, shards: int) -> int:
     """Which shard an item lives in: stable over processes and versions (CRC-32)."""
     return zlib.crc32(item.encode()) % shards

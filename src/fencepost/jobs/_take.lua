@@ -1,0 +1,52 @@
+-- Takes what is ready, each job under an epoch of its own. The epoch is the queue's, never the job's: an
+-- id that is used again, or a queue that was lost, must never draw one that was drawn before.
+local function take(q, worker, turn, room, now_us, now_ms)
+  if room <= 0 then return {}, '' end
+  local popped = redis.call('ZPOPMIN', q.ready, room)
+  if #popped == 0 then return {}, '' end
+  local ids, taken, claims, leases, kept = {}, {}, {}, {}, {}
+  local places = {}
+  for i = 1, #popped, 2 do
+    ids[#ids + 1] = popped[i]
+    places[#ids] = digits(tonumber(popped[i + 1]) % 4398046511104)
+  end
+  local records = redis.call('HMGET', q.bodies, unpack(ids))
+  local counts = redis.call('HMGET', q.counts, unpack(ids))
+  local epoch = math.max(tonumber(redis.call('HGET', q.head, 'epoch') or '0') + 1, now_us)
+  for i, id in ipairs(ids) do
+    local record = records[i]
+    if record then
+      local lease_ms, _, _, window, key = head_of(record)
+      local text, at = digits(epoch), #claims
+      if window == 'p' then release_key(q, id, window, key, now_ms) end
+      local flag = (window == '-' or window == 'p') and '-' or 'u'
+      claims[at + 1] = id
+      claims[at + 2] = table.concat({text, turn, digits(now_ms), places[i], flag, worker}, ' ')
+      leases[at + 1], leases[at + 2] = digits(now_ms + lease_ms), id
+      kept[at + 1], kept[at + 2] = id, text
+      local t = #taken
+      taken[t + 1], taken[t + 2], taken[t + 3], taken[t + 4] = id, text, counts[i] or '', record
+      epoch = epoch + 1
+    end
+  end
+  if #claims > 0 then
+    redis.call('HSET', q.claims, unpack(claims))
+    redis.call('ZADD', q.claimed, unpack(leases))
+    redis.call('HSET', q.head, 'epoch', digits(epoch - 1))
+  end
+  return taken, table.concat(kept, ' ')
+end
+-- The same claims once more, as far as they still stand: the reply to the turn was lost.
+local function take_again(q, kept)
+  local taken = {}
+  for id, epoch in kept:gmatch('(%S+) (%S+)') do
+    local claim, record = redis.call('HGET', q.claims, id), redis.call('HGET', q.bodies, id)
+    if claim and record and claim:match('^%d+') == epoch then
+      local t = #taken
+      taken[t + 1], taken[t + 2], taken[t + 3] = id, epoch, redis.call('HGET', q.counts, id) or ''
+      taken[t + 4] = record
+    end
+  end
+  return taken
+end
+
