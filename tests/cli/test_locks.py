@@ -63,6 +63,38 @@ def test_a_lock_is_taken_away(client: Client, run: Any) -> None:
     assert not lease.release()
 
 
+def test_who_holds_permits_who_reads_and_who_writes(client: Client, run: Any) -> None:
+    semaphore = client.semaphore("s", permits=5, owner="exporter")
+    three, one = semaphore.acquire(weight=3), semaphore.acquire()
+    readers = [client.rwlock("r", owner="reader").read().acquire() for _ in range(2)]
+    writer = client.rwlock("w", owner="editor").write().acquire()
+    client._server.run(semaphore._of(2).take(Ask("w", "w", 10.0, 5.0)))
+    rows = json.loads(run(json=True).output)
+    assert sorted((row["kind"], row["name"], row["weight"], row["mode"]) for row in rows) == [
+        ("rwlock", "r", 1, "read"),
+        ("rwlock", "r", 1, "read"),
+        ("rwlock", "w", 1, "write"),
+        ("semaphore", "s", 1, ""),
+        ("semaphore", "s", 3, ""),
+    ]
+    by_fence = {row["fence"]: row for row in rows}
+    assert by_fence.keys() == {lease.fence for lease in (three, one, *readers, writer)}
+    assert by_fence[three.fence]["waiters"] == 1
+    text = run().output
+    assert f"s: exporter (3 of a semaphore), fence {three.fence}, for " in text
+    assert f"r: reader (reads), fence {readers[0].fence}" in text
+    assert f"w: editor (writes), fence {writer.fence}" in text
+    told = run("release", "s", "--kind", "semaphore", "--fence", str(one.fence))
+    assert told.output == f"s is taken from exporter (fence {one.fence})\n"
+    assert run("release", "s", "--kind", "semaphore", "--fence", "7").exit_code == 1
+    assert run("release", "w", "--fence", "7").exit_code == 2
+    told = run("release", "r", "--kind", "rwlock", json=True)
+    assert {row["fence"] for row in json.loads(told.output)} == {one.fence for one in readers}
+    assert not readers[0].release()
+    assert three.release()
+    assert writer.release()
+
+
 def test_what_does_not_work_is_one_line(server_url: str) -> None:
     told = CliRunner().invoke(main, ["locks", "--url", "nonsense://"])
     assert told.exit_code == 1

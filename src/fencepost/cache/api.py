@@ -14,6 +14,7 @@ from fencepost.cache.changes import Changes
 from fencepost.cache.decorator import KeyOf, decorate_async, decorate_sync
 from fencepost.cache.entry import Entry
 from fencepost.cache.explain import Explained
+from fencepost.cache.fleet import AsyncFleetGate, SyncFleetGate, permits
 from fencepost.cache.flight import AsyncFlights, AsyncGate, SyncFlights, SyncGate
 from fencepost.cache.limits import Limits, limited
 from fencepost.cache.loading import UNREACHABLE
@@ -45,12 +46,16 @@ class AsyncCache(Reads[T], Changes[T]):
     def __init__(
         self, client: AsyncClient, name: str, *, codec: Codec[T], options: CacheOptions
     ) -> None:
+        gate: AsyncGate | AsyncFleetGate
+        gate = places = AsyncGate(options.max_loads, options.max_queue, options.load_limit)
+        if (semaphore := permits(client, name, options)) is not None:
+            gate = AsyncFleetGate(places, semaphore, options, self._is_down)
         super().__init__(
             client,
             name,
             codec,
             options,
-            gate := AsyncGate(options.max_loads, options.max_queue, options.load_limit),
+            gate,
             AsyncFlights,
             lambda channel, word: AsyncBell(client._lock_hub().listener, channel, word),  # noqa: SLF001
         )
@@ -322,12 +327,16 @@ class Cache(Reads[T], Changes[T]):
         self, client: Client, name: str, *, codec: Codec[T], options: CacheOptions
     ) -> None:
         port = client.port
+        gate: SyncGate | SyncFleetGate
+        gate = places = SyncGate(options.max_loads, options.max_queue, options.load_limit)
+        if (semaphore := permits(client, name, options)) is not None:
+            gate = SyncFleetGate(places, semaphore, options, self._is_down)
         super().__init__(
             client,
             name,
             codec,
             options,
-            SyncGate(options.max_loads, options.max_queue, options.load_limit),
+            gate,
             lambda give_back: SyncFlights(give_back, port.spawn),
             lambda channel, word: SyncBell(client._lock_hub().listener, channel, word),  # noqa: SLF001
         )

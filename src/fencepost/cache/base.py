@@ -140,6 +140,10 @@ class CacheBase(ABC, Generic[T]):
             self._failed.popitem(last=False)
         self._failed[key] = (self._io.now(), error)
 
+    def _is_down(self) -> bool:
+        """Whether the last thing that was heard of the server is that it is away."""
+        return self._breaker.failures > 0
+
     def _note_failure(self, error: Exception) -> None:
         self._told.counts["server_failures"] += 1
         if self._breaker.failed(self._io.now(), self._io.chance()):

@@ -75,9 +75,9 @@ class AsyncGate:
         finally:
             late.cancel()
 
-    def leave(self) -> None:
-        """Give the place to the next."""
-        self._loops[asyncio.get_running_loop()].leave()
+    def leave(self) -> bool:
+        """Give the place to the next; False if it is kept."""
+        return self._loops[asyncio.get_running_loop()].leave()
 
     def keep(self) -> None:
         """The next ``leave`` gives no place back: a thread that can't be stopped has it yet."""
@@ -93,16 +93,17 @@ class _Places:
         self.taken = self.kept = 0
         self.queue: deque[asyncio.Future[None]] = deque()
 
-    def leave(self) -> None:
+    def leave(self) -> bool:
         if self.kept:
             self.kept -= 1
-            return
+            return False
         while self.queue:
             turn = self.queue.popleft()
             if not turn.done():
                 turn.set_result(None)
-                return
+                return True
         self.taken -= 1
+        return True
 
 
 class SyncGate:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from fencepost.cache.fleet import AsyncFleetGate
 from fencepost.cache.flight import AsyncGate
 from fencepost.cache.region import Load
 from fencepost.cache.under_way import UnderWay
@@ -26,7 +27,9 @@ class Limits:
         gate: Which they have passed.
     """
 
-    def __init__(self, name: str, limit: float, threads: int, gate: AsyncGate) -> None:
+    def __init__(
+        self, name: str, limit: float, threads: int, gate: AsyncGate | AsyncFleetGate
+    ) -> None:
         self._name, self._limit, self._most, self._gate = name, limit, threads, gate
         self._threads: ThreadPoolExecutor | None = None
 
@@ -79,7 +82,7 @@ def _end(scope: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> None:
         scope.reschedule(loop.time())
 
 
-def _give_back(loop: asyncio.AbstractEventLoop, gate: AsyncGate) -> None:
+def _give_back(loop: asyncio.AbstractEventLoop, gate: AsyncGate | AsyncFleetGate) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits at its gate
         loop.call_soon_threadsafe(gate.leave)
 

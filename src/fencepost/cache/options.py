@@ -44,6 +44,10 @@ class CacheOptions:
         max_loads: Loads of this cache that one process runs at once (one event loop, where a process
             has several); others wait their turn, ``load_limit`` seconds at most. A thread that takes
             too long keeps its place until it returns.
+        max_loads_total: Loads of this cache that all processes together run at once: each takes a
+            permit of a semaphore, and waits for it within ``load_limit``. A process that dies gives
+            its permits back within ``lease``. None: ``max_loads`` a process alone. While the server
+            can't be reached it is that, too, unless ``on_down`` is ``raise``.
         max_queue: Loads that wait their turn; one more gets ``Overloaded``.
         coalesce: Who shares a load: the whole ``fleet``, one ``process``, or ``none``.
         remember: Seconds that an invalidation is remembered: the longest that a replica of the
@@ -74,6 +78,7 @@ class CacheOptions:
     on_rejected: OnRejected = "reread"
     on_down: OnDown = "load"
     max_loads: int = 64
+    max_loads_total: int | None = None
     max_queue: int = 10_000
     coalesce: Coalesce = "fleet"
     remember: float = 60.0
@@ -100,8 +105,10 @@ class CacheOptions:
         ):
             if getattr(self, name) not in allowed:
                 raise Refused(f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        for name in ("max_loads", "max_queue", "rounds"):
+        for name in ("max_loads", "max_loads_total", "max_queue", "rounds"):
             value = getattr(self, name)
+            if name == "max_loads_total" and value is None:
+                continue
             if type(value) is not int or not 1 <= value <= 100_000:
                 raise Refused(f"{name} is a whole number from 1 to 100,000, got {value!r}")
         if type(self.shards) is not int or not 0 <= self.shards <= 999:

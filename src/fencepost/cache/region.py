@@ -26,7 +26,7 @@ class Gate(Protocol):
     def enter(self) -> Any:
         """Wait for a place (a coroutine function for loops, a plain one for threads)."""
 
-    def leave(self) -> None:
+    def leave(self) -> Any:
         """Give the place back."""
 
 

@@ -10,13 +10,16 @@ from typing import Any
 import click
 
 from fencepost import Client
-from fencepost._core.keys import escape, unescape
+from fencepost._core.keys import LockKeys, escape, unescape
 from fencepost._core.port import run_sync
 from fencepost.errors import FencepostError
 from fencepost.lock import Holder
-from fencepost.lock.scripts import SCRIPTS
+from fencepost.lock.options import MAX_FENCE, MAX_PERMITS
+from fencepost.lock.protocol import Place
+from fencepost.lock.shares import ALL, SharePlace
 
 _PAGE = 1000
+_KINDS = ("lock", "semaphore", "rwlock")
 
 
 def _options(command: Any) -> Any:
@@ -38,7 +41,7 @@ def _options(command: Any) -> Any:
 @_options
 @click.pass_context
 def locks(context: click.Context, url: str, namespace: str, as_json: bool) -> None:
-    """Who holds which lock, since when, with which fence, and how many wait."""
+    """Who holds which lock, semaphore or read/write lock, since when, with which fence, and how many wait."""
     context.obj = (url, namespace, as_json)
     if context.invoked_subcommand is not None:
         return
@@ -51,56 +54,96 @@ def locks(context: click.Context, url: str, namespace: str, as_json: bool) -> No
     for row in rows:
         waiters = f", {row['waiters']} wait" if row["waiters"] else ""
         click.echo(
-            f"{row['name']}: {row['owner']}, fence {row['fence']}, for {row['held']:.1f} s, "
-            f"{row['remaining']:.1f} s left{waiters}"
+            f"{row['name']}: {row['owner']}{_what(row)}, fence {row['fence']}, for "
+            f"{row['held']:.1f} s, {row['remaining']:.1f} s left{waiters}"
         )
 
 
 @locks.command()
 @click.argument("name")
+@click.option("--kind", type=click.Choice(_KINDS), default="lock", show_default=True)
+@click.option(
+    "--fence",
+    type=click.IntRange(0, MAX_FENCE),
+    help="Of the one holder of a semaphore or read/write lock who loses it; else all do.",
+)
 @click.pass_obj
-def release(where: tuple[str, str, bool], name: str) -> None:
+def release(where: tuple[str, str, bool], name: str, kind: str, fence: int | None) -> None:
     """Take the lock NAME from whoever holds it; exit 1 if nobody does.
 
     The holder learns of it when it next renews, within a third of its ttl. Until then it goes on: what
     it does is refused only where fences are compared.
     """
     url, namespace, as_json = where
-    found = _run(url, namespace, lambda client: client.lock(name).force_release())
-    row = None if found is None else _row(name, found, time.time())
+    if kind == "lock" and fence is not None:
+        raise click.UsageError("a lock has one holder: --fence is for the other kinds")
+    found = _run(url, namespace, lambda client: _taken(client, kind, name, fence))
+    rows = [_row(kind, name, one, time.time()) for one in found]
     if as_json:
-        click.echo(json.dumps(row))
-    elif row is None:
+        click.echo(json.dumps(rows if kind != "lock" else next(iter(rows), None)))
+    elif not rows:
         click.echo(f"nobody holds {name}")
     else:
-        click.echo(f"{name} is taken from {row['owner']} (fence {row['fence']})")
-    if row is None:
+        for row in rows:
+            click.echo(f"{name} is taken from {row['owner']} (fence {row['fence']})")
+    if not rows:
         raise SystemExit(1)
 
 
+def _taken(client: Client, kind: str, name: str, fence: int | None) -> tuple[Holder, ...]:
+    if kind == "lock":
+        one = client.lock(name).force_release()
+        return () if one is None else (one,)
+    if kind == "semaphore":
+        return client.semaphore(name, permits=MAX_PERMITS).force_release(fence)
+    return client.rwlock(name).force_release(fence)
+
+
+def _what(row: dict[str, Any]) -> str:
+    """What a holder has, if it is no lock."""
+    if row["kind"] == "semaphore":
+        return f" ({row['weight']} of a semaphore)"
+    return f" ({row['mode']}s)" if row["kind"] == "rwlock" else ""
+
+
 def _held(client: Client) -> Iterator[dict[str, Any]]:
-    """Every lock that is held, by name."""
-    prefix = f"{{{escape(client.namespace)}:lock:"
-    pattern = "".join(f"\\{sign}" if sign in "*?[]\\^-" else sign for sign in prefix) + "*}:l"
+    """All that is held: locks, semaphores, read/write locks, each by name."""
     seconds, micros = client.command("TIME")
-    now, cursor, keys = int(seconds) + int(micros) / 1e6, b"0", set[str]()
+    now = int(seconds) + int(micros) / 1e6
+    for kind in _KINDS:
+        prefix = f"{{{escape(client.namespace)}:{kind}:"
+        for key in _scanned(client, prefix):
+            kept = key[len(prefix) : -len("}:l")]
+            # A long name is kept as its beginning and a hash.
+            name = kept if "~" in kept else unescape(kept)
+            keys = LockKeys(key, *(f"{key[:-1]}{part}" for part in "fqace"))
+            for holder in _holders(client, kind, name, keys):
+                yield _row(kind, name, holder, now)
+
+
+def _holders(client: Client, kind: str, name: str, keys: LockKeys) -> tuple[Holder, ...]:
+    """Who is in by now: it may have been given back meanwhile."""
+    if kind == "lock":
+        one = run_sync(Place(name, keys).look(client.port))
+        return () if one is None else (one,)
+    place = SharePlace(name, keys, permits=ALL if kind == "rwlock" else 1)
+    return run_sync(place.holders(client.port))
+
+
+def _scanned(client: Client, prefix: str) -> list[str]:
+    """The keys of what is held that begin so."""
+    pattern = "".join(f"\\{sign}" if sign in "*?[]\\^-" else sign for sign in prefix) + "*}:l"
+    cursor, keys = b"0", set[str]()
     while True:
         cursor, found = client.command("SCAN", cursor, "MATCH", pattern, "COUNT", _PAGE)
         keys.update(key.decode() for key in found)
         if cursor == b"0":
-            break
-    for key in sorted(keys):
-        kept = key[len(prefix) : -len("}:l")]
-        name = (
-            kept if "~" in kept else unescape(kept)
-        )  # a long name is kept as its beginning and a hash
-        holder = run_sync(client.port.run(SCRIPTS.look((key, f"{key[:-1]}q"))))
-        if isinstance(holder, Holder):  # it may have been given back meanwhile
-            yield _row(name, holder, now)
+            return sorted(keys)
 
 
-def _row(name: str, holder: Holder, now: float) -> dict[str, Any]:
+def _row(kind: str, name: str, holder: Holder, now: float) -> dict[str, Any]:
     return {
+        "kind": kind,
         "name": name,
         "owner": holder.owner,
         "fence": holder.fence,
@@ -108,6 +151,8 @@ def _row(name: str, holder: Holder, now: float) -> dict[str, Any]:
         "held": max(now - holder.since, 0.0),
         "remaining": holder.remaining,
         "waiters": holder.waiters,
+        "weight": holder.weight,
+        "mode": holder.mode,
     }
 
 

@@ -143,6 +143,7 @@ class Ask:
         wait: Seconds that the caller waits; 0 tries once.
         overtakes: How often a newcomer may take the lock before who waits longest; 0 is fair.
         floor: The fence is at least this.
+        insists: Errors are tried again until ``wait`` is over; else only a lost reply is, once.
     """
 
     attempt: str
@@ -151,6 +152,7 @@ class Ask:
     wait: float
     overtakes: int = OVERTAKES
     floor: int = 0
+    insists: bool = True
 
 
 @dataclass(slots=True)
@@ -239,7 +241,7 @@ async def acquire(io: Port, place: Place, ask: Ask, bell: Bell, tried: Tried) ->
                 tried.doubt = tried.doubt or unknown
                 failures += 1
                 # Asked once more even without time: the same attempt learns what became of it.
-                again = io.now() < deadline or (unknown and failures == 1)
+                again = (ask.insists and io.now() < deadline) or (unknown and failures == 1)
                 if isinstance(error, ClientClosed) or not again:
                     raise
                 await io.sleep(RETRY.delay(failures, io.chance()))

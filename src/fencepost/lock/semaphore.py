@@ -69,6 +69,10 @@ class AsyncSemaphore(_Semaphore, AsyncTaker):
     async def _take_one(self) -> AsyncLease:
         return await self.acquire()
 
+    async def _admit(self, wait: float) -> AsyncLease:
+        """One permit, for the load of a cache: a server that is away is no reason to wait."""
+        return await self._take(self._place, wait, 0, insists=False)
+
     async def try_acquire(self, *, weight: int = 1, floor: int = 0) -> AsyncLease | None:
         """Take permits if there is room at once; None if there is not."""
         try:
@@ -101,6 +105,9 @@ class Semaphore(_Semaphore, SyncTaker):
 
     def _take_one(self) -> Lease:
         return self.acquire()
+
+    def _admit(self, wait: float) -> Lease:
+        return self._take(self._place, wait, 0, insists=False)
 
     def try_acquire(self, *, weight: int = 1, floor: int = 0) -> Lease | None:
         try:

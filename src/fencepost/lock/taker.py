@@ -40,7 +40,7 @@ class Taker(ABC):
         hub: Hub = self._client._lock_hub()  # noqa: SLF001  # a client's parts share it
         return hub
 
-    def _ask(self, hub: Hub, wait: float | None, floor: int) -> Ask:
+    def _ask(self, hub: Hub, wait: float | None, floor: int, insists: bool) -> Ask:
         options = self.options
         if wait is not None:
             check_wait(wait)
@@ -52,6 +52,7 @@ class Taker(ABC):
             options.wait if wait is None else wait,
             0 if getattr(options, "fair", False) else OVERTAKES,
             floor,
+            insists,
         )
 
     def _granted(
@@ -112,9 +113,11 @@ class Taker(ABC):
 class AsyncTaker(Taker):
     """On loops."""
 
-    async def _take(self, place: Place, wait: float | None, floor: int) -> AsyncLease:
+    async def _take(
+        self, place: Place, wait: float | None, floor: int, insists: bool = True
+    ) -> AsyncLease:
         hub = self._hub()
-        ask, tried = self._ask(hub, wait, floor), place.new_tried()
+        ask, tried = self._ask(hub, wait, floor, insists), place.new_tried()
         bell = AsyncBell(hub.listener, place.keys.channel, ask.attempt)
         try:
             grant = await place.acquire(self._client.port, ask, bell, tried)
@@ -171,9 +174,9 @@ class AsyncTaker(Taker):
 class SyncTaker(Taker):
     """In threads; see ``AsyncTaker``."""
 
-    def _take(self, place: Place, wait: float | None, floor: int) -> Lease:
+    def _take(self, place: Place, wait: float | None, floor: int, insists: bool = True) -> Lease:
         hub = self._hub()
-        ask, tried = self._ask(hub, wait, floor), place.new_tried()
+        ask, tried = self._ask(hub, wait, floor, insists), place.new_tried()
         bell = SyncBell(hub.listener, place.keys.channel, ask.attempt)
         try:
             grant = run_sync(place.acquire(self._client.port, ask, bell, tried))
