@@ -19,6 +19,7 @@ import pytest
 import fencepost
 from fencepost import cache, jobs, likes, lock
 from fencepost._core.script import read_contract
+from fencepost.jobs import outbox
 from support.require import require
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ PAIRS = [
     (jobs.SyncTiming, jobs.AsyncTiming),
     (jobs.DeadJobs, jobs.AsyncDead),
     (jobs.Worker, jobs.AsyncWorker),
+    (outbox.Relay, outbox.AsyncRelay),
 ]
 
 
