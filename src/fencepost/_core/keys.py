@@ -276,6 +276,11 @@ class JobKeys:
     def result(self, job: str) -> str:
         return f"{self.bodies[:-1]}R:{job}"
 
+    @property
+    def schedules(self) -> str:
+        """Up to when each schedule has been looked at."""
+        return f"{self.bodies[:-1]}s"
+
 
 def job_keys(namespace: str, queue: str) -> JobKeys:
     """The keys of the queue ``queue``."""

@@ -23,6 +23,7 @@ from fencepost.jobs.worker import Works, stopped_by_signals
 
 if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client
+    from fencepost.jobs.recurring import AsyncCronDecorator, CronDecorator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -209,6 +210,39 @@ class AsyncJobs(_Jobs):
         decorator: AsyncDecorator = self._make(AsyncTask, key, options)
         return decorator
 
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        missed: str = "one",
+        overlap: str = "skip",
+        **options: Any,
+    ) -> AsyncCronDecorator:
+        """Make a function without arguments a task that comes by the calendar.
+
+        Every worker of the queue that knows it sees to it; each time comes once, however many there
+        are. ``task.preview(5)`` tells the next ones. See ``docs/cron.md``.
+
+        Args:
+            expression: Minute, hour, day of month, month, day of week; or ``@daily`` and its kind.
+            tz: The zone whose clock it means, by its name in the tz database.
+            missed: Of times that came while there was no worker: ``"one"`` runs the latest, ``"all"``
+                each of the latest 100, ``"skip"`` none.
+            overlap: Of a time whose predecessor has not ended: ``"skip"`` leaves it out, ``"allow"``
+                runs both.
+            **options: See ``fencepost.jobs.TaskOptions``, without ``unique`` and ``debounce``.
+
+        Raises:
+            Refused: The expression can't be read, the zone is not known, or an option can't work.
+        """
+        from fencepost.jobs.recurring import AsyncCronTask, recurring
+
+        decorator: AsyncCronDecorator = recurring(
+            self, AsyncCronTask, expression, tz, missed, overlap, options
+        )
+        return decorator
+
     async def _send(self, task: Any, new: protocol.New) -> AsyncJobHandle[Any]:
         [added] = await protocol.add(self._client.port, self._place, [new])
         return AsyncJobHandle(self._asked, added.id, added.verdict.value, task)
@@ -277,6 +311,22 @@ class Jobs(_Jobs):
 
     def job(self, *, key: Callable[..., str] | None = None, **options: Any) -> Decorator:
         decorator: Decorator = self._make(SyncTask, key, options)
+        return decorator
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        missed: str = "one",
+        overlap: str = "skip",
+        **options: Any,
+    ) -> CronDecorator:
+        from fencepost.jobs.recurring import CronTask, recurring
+
+        decorator: CronDecorator = recurring(
+            self, CronTask, expression, tz, missed, overlap, options
+        )
         return decorator
 
     def _send(self, task: Any, new: protocol.New) -> JobHandle[Any]:

@@ -6,7 +6,7 @@ import inspect
 import typing
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ from fencepost.errors import Refused
 from fencepost.jobs.options import MAX_DELAY, TaskOptions, delay_of, ms_of
 from fencepost.jobs.protocol import New, ms
 from fencepost.jobs.record import Unreadable, given_id, head, new_id, pack, unpack
+
+if TYPE_CHECKING:
+    from fencepost.jobs.schedule import Schedule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -234,6 +237,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Task[..., Any]] = {}
+        self.schedules: list[Schedule] = []
 
     def add(self, task: Task[..., Any]) -> None:
         """Refuses a second one of a name."""

@@ -101,11 +101,16 @@ class Works:
         )
         self._renewer.start()
         listening = self._loop.create_task(self._listen(waiter), name="fencepost-jobs-listen")
+        scheduling = self._loop.create_task(self._schedule(), name="fencepost-jobs-schedule")
         try:
+            if burst:
+                await scheduling
             self._news.set()
             await self._work()
         finally:
             listening.cancel()
+            scheduling.cancel()
+            await asyncio.wait((scheduling,))
             if self._timer is not None:
                 self._timer.cancel()
             await self._abandon()
@@ -124,6 +129,15 @@ class Works:
             self._asked.set()
             self._room.clear()
             self._news.set()
+
+    async def _schedule(self) -> None:
+        """Add the jobs of the queue's schedules when their times come; with ``burst`` once."""
+        schedules = self._tasks.schedules
+        if schedules:
+            from fencepost.jobs.schedule import keep
+
+            rounds = 1 if self._burst else None
+            await keep(self._port, self._place, schedules, self.counts, rounds)
 
     async def _locate(self) -> Any:
         return await asyncio.to_thread(self._client._locate)  # noqa: SLF001
