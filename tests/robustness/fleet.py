@@ -1,25 +1,30 @@
 """A fleet: services and flushers as processes, one Valkey with an append-only file, one SQLite file.
 
-Services reach the server through a proxy that may cut and hold; flushers reach it directly.
+Services reach the server through a proxy that may cut and hold, over TLS if asked for; flushers reach it
+directly. In place of the SQLite file there may be a PostgreSQL, behind a proxy that cuts at COMMIT.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import re
 import signal
 import sqlite3
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import httpx
 import redis
+import trustme
+from sqlalchemy import make_url, text
 
 from campus.running import bytecode
 from fencepost.campus.service import open_client, open_likes, open_store
@@ -28,10 +33,12 @@ from fencepost.campus.tables import open_engine
 from fencepost.errors import FencepostError
 from robustness.machine import Clock, small_disk
 from robustness.validate import Ending, Pair
+from support.postgres import CommitCutter, PostgresProcess
 from support.proxy import Proxy
 from support.servers import ServerProcess
 
 SOON = 60.0
+_PATIENCE: Final = {"deadlock_timeout": "100ms"}
 _TESTS = Path(__file__).parent.parent
 
 
@@ -117,7 +124,13 @@ class Fleet:
         careless: Take a guard away from the flushers, for a run that must fail.
         clocks: Give the server a clock that can be set, and the workers another.
         disk: Give the database a small disk of its own.
+        tls: Let services speak TLS to the proxy.
+        postgres: Keep the rows in a PostgreSQL.
     """
+
+    postgres: PostgresProcess
+    cutter: CommitCutter
+    database = ""
 
     def __init__(
         self,
@@ -130,6 +143,8 @@ class Fleet:
         careless: bool = False,
         clocks: bool = False,
         disk: bool = False,
+        tls: bool = False,
+        postgres: bool = False,
     ) -> None:
         self._stack = contextlib.ExitStack()
         home.mkdir(exist_ok=True)
@@ -139,7 +154,8 @@ class Fleet:
         envs = [clock.env for clock in self.clocks] or [{}, {}]
         self.server, self._env = ServerProcess("valkey", aof="always", env=envs[0]), envs[1]
         self.settings = Settings(data=home / "data", url=self.server.unix_url, samples=False)
-        self._disk, self._behind_proxy = disk, proxy
+        self._disk, self._behind_proxy, self._tls = disk, proxy, tls
+        self._with_postgres = postgres
         self._count = (services, flushers, items)
         self._careless = ["careless"] if careless else []
         self.services: list[Worker] = []
@@ -151,7 +167,9 @@ class Fleet:
             if self._disk:
                 self._stack.enter_context(small_disk(self.settings.data))
             self._stack.enter_context(self.server)
-            self.proxy = self._stack.enter_context(Proxy(self.server))
+            self.proxy = self._stack.enter_context(Proxy(self.server, tls=self._certified()))
+            if self._with_postgres:
+                self._keep_rows_in(self._stack.enter_context(PostgresProcess(**_PATIENCE)))
             self._start()
             self._stack = self._stack.pop_all()
         return self
@@ -159,14 +177,33 @@ class Fleet:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
+    def _certified(self) -> ssl.SSLContext | None:
+        """What a proxy that speaks TLS needs; services trust its authority."""
+        if not self._tls:
+            return None
+        authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost").configure_cert(context)
+        authority.cert_pem.write_to_path(self.home / "ca.pem")
+        return context
+
+    def _keep_rows_in(self, postgres: PostgresProcess) -> None:
+        url = postgres.create_database()
+        self.postgres, self.database = postgres, make_url(url).database or ""
+        self.cutter = self._stack.enter_context(CommitCutter(postgres))
+        self.settings = dataclasses.replace(self.settings, database=url)
+
     def _start(self) -> None:
         services, flushers, items = self._count
         settings = self.settings
         serve = [sys.executable, "-m", "fencepost.cli", "serve", "--port", "0", "--no-flusher"]
         serve += ["--no-samples", "--data", str(settings.data)]
-        serve += ["--url", self.proxy.url if self._behind_proxy else self.server.unix_url]
+        url = self.proxy.url + (f"?ssl_ca_certs={self.home / 'ca.pem'}" if self._tls else "")
+        serve += ["--url", url if self._behind_proxy else self.server.unix_url]
+        database = self.cutter.database(settings.database) if settings.database else ""
+        if database:
+            serve += ["--database", database]
         flush = [sys.executable, "-m", "robustness.flusher", str(settings.data)]
-        flush += [str(settings.url), settings.namespace, *self._careless]
+        flush += [str(settings.url), settings.namespace, database, *self._careless]
         for number in range(services):
             self.services.append(
                 Worker(
@@ -264,15 +301,17 @@ class Fleet:
                     for item, status in (await likes.status_many(self.items, user)).items():
                         cached[item, user] = (status.liked, status.count)
                 audit = await likes.audit()
+            with engine.connect() as connection:
+                liked = frozenset(
+                    (row.activity_id, row.user_id)
+                    for row in connection.execute(text("SELECT * FROM activities_likes"))
+                )
+                activities = connection.execute(text("SELECT id, like_count FROM activities"))
+                counted = {row.id: row.like_count for row in activities}
         finally:
             engine.dispose()
-        with contextlib.closing(self.sql()) as connection:
-            rows = connection.execute(
-                "SELECT activity_id, user_id FROM activities_likes"
-            ).fetchall()
-            counts = connection.execute("SELECT id, like_count FROM activities").fetchall()
         found = [
             f"{one.kind} of {one.item}: {one.found}, not {one.expected}"
             for one in audit.differences
         ]
-        return Ending(frozenset(rows), dict(counts), cached, backlog, found)
+        return Ending(liked, counted, cached, backlog, found)

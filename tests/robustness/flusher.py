@@ -1,7 +1,8 @@
 """A process that does nothing but flush the likes of a campus: ``python -m robustness.flusher``.
 
-Its arguments are data directory, like server and namespace; SIGTERM ends it. A fourth one, ``careless``,
-takes a guard away: an ack then removes whatever the journal holds, newer changes too.
+Its arguments are data directory, like server, namespace and database ('': the SQLite file there); SIGTERM
+ends it. A fifth one, ``careless``, takes a guard away: an ack then removes whatever the journal holds,
+newer changes too.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from fencepost.campus.tables import open_engine
 from support.likes import without
 
 
-async def main(data: str, url: str, namespace: str, careless: str = "") -> None:
-    settings = Settings(data=Path(data), url=url, namespace=namespace)
+async def main(data: str, url: str, namespace: str, database: str, careless: str = "") -> None:
+    settings = Settings(data=Path(data), url=url, namespace=namespace, database=database or None)
     engine = open_engine(settings)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -19,7 +19,11 @@ from robustness.faults import (
     FAULTS,
     NETWORK,
     OF_SERVER,
+    CutConnections,
     EmptyServer,
+    HoldReplies,
+    LockDatabase,
+    LoseReply,
     Storm,
     plan,
     storms,
@@ -33,13 +37,16 @@ from robustness.machine import (
     JumpWorkerClocks,
     require_clocks,
 )
+from robustness.postgres import POSTGRES
 from robustness.traffic import Client, Traffic
 from robustness.validate import Judgement, judge
+from support.postgres import has_postgres
 from support.require import require
 from support.servers import find_binary
 
 SEED = int(os.environ.get("ROBUSTNESS_SEED", "1"))
 LOSSY = (*OF_SERVER, EmptyServer)
+FAULTS_OF_WORKERS = tuple(one for one in AROUND if one is not LockDatabase)  # that is of SQLite
 
 
 def traffic(fleet: Fleet, seed: int, clients: int = 4) -> Traffic:
@@ -114,6 +121,14 @@ def test_clocks_jump(tmp_path: Path) -> None:
     came_out_right(run(tmp_path, SEED, jumps, clocks=True))
 
 
+@pytest.mark.timeout(600)
+def test_the_rows_are_in_a_postgresql_that_is_cut_locked_and_killed(tmp_path: Path) -> None:
+    """And services speak TLS to the server, which is cut and held meanwhile."""
+    require("postgres", has_postgres())
+    around = storms(SEED, len(POSTGRES), (CutConnections, LoseReply, HoldReplies), POSTGRES)
+    came_out_right(run(tmp_path, SEED, around, postgres=True, tls=True))
+
+
 class FillDiskUntilFelt(FillDisk):
     """Until a flusher has said so (it does once), however slow the machine is."""
 
@@ -144,6 +159,15 @@ def test_many_storms_on_a_bad_machine(tmp_path: Path, seed: int) -> None:
     require_clocks()
     storm = storms(seed, 40, of_server, around)
     came_out_right(run(tmp_path, seed, storm, clocks=True, disk=True))
+
+
+@pytest.mark.robustness
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_many_storms_over_a_postgresql(tmp_path: Path, seed: int) -> None:
+    """Two faults at a time, one of them of the database."""
+    require("postgres", has_postgres())
+    storm = storms(seed, 40, (*FAULTS_OF_WORKERS, *OF_SERVER, *NETWORK), POSTGRES)
+    came_out_right(run(tmp_path, seed, storm, postgres=True, tls=True))
 
 
 @pytest.mark.robustness

@@ -16,6 +16,7 @@ import contextlib
 import importlib.util
 import os
 import pwd
+import re
 import secrets
 import shutil
 import subprocess
@@ -218,13 +219,13 @@ class PostgresProcess:
 
 
 _COMMITS = (b"COMMIT\0", b"WITH held AS")  # and not READ COMMITTED; a flush that is one statement
+_PREPARED = re.compile(rb"(_pg3_\d+)\0WITH held AS")
 
 
 class CommitCutter(LoopThread):
     """A proxy to a PostgreSQL that cuts a connection at what commits, as often as it is told.
 
-    That is COMMIT, or the statement that is a whole flush (the first few times on a connection,
-    before it is prepared).
+    That is COMMIT, or the statement that is a whole flush.
 
     Args:
         postgres: Where to.
@@ -246,22 +247,34 @@ class CommitCutter(LoopThread):
         """Cut the next COMMIT: before the server gets it, or after it did and answered."""
         self._cuts.append(when)
 
+    @property
+    def left(self) -> int:
+        """How many that it was told to cut have not come yet."""
+        return len(self._cuts)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_unix_connection(self._upstream)
         silent = asyncio.Event()
+        commits = list(_COMMITS)
 
         async def replies() -> None:
-            while data := await up_reader.read(65536):
-                if silent.is_set():
-                    return
-                writer.write(data)
+            try:
+                while data := await up_reader.read(65536):
+                    if silent.is_set():
+                        return
+                    writer.write(data)
+            finally:
+                writer.close()  # as the server did, or because it is no more
 
         back = asyncio.create_task(replies())
         try:
             while data := await reader.read(65536):
-                if any(word in data for word in _COMMITS):
+                if prepared := _PREPARED.search(data):
+                    commits.append(b"\0" + prepared[1] + b"\0")  # as it is named from now on
+                if any(word in data for word in commits):
                     self.commits += 1
                     when = self._cuts.pop(0) if self._cuts else None
+                    self._note()
                     if when == "before":
                         return
                     if when == "after":
