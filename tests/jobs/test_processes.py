@@ -82,18 +82,18 @@ class Queue:
             found = await self.noted(list)
             return len(found) >= count
 
-        await _until(enough)
+        await _until(enough, lambda: (list, count, found))
         return found
 
     async def go(self) -> None:
         await self.client.command("SET", f"{self.client.namespace}:go", "1")
 
 
-async def _until(condition: Callable[[], Any]) -> None:
+async def _until(condition: Callable[[], Any], said: Callable[[], Any]) -> None:
     """``until`` for a condition that asks the server."""
     limit = time.monotonic() + PATIENCE * 3
     while not await condition():
-        assert time.monotonic() < limit, "the condition never came true"
+        assert time.monotonic() < limit, f"the condition never came true: {said()}"
 
 
 @pytest.fixture
@@ -140,12 +140,12 @@ async def test_a_worker_that_was_paused_is_refused_and_its_job_is_told(
     queue: Callable[[float], Queue], start: Callable[..., Working]
 ) -> None:
     """In five libraries of six its late word overwrote what the other had done."""
-    mine = queue(1.0)
-    first = start(1.0)
+    mine = queue(3.0)
+    first = start(3.0)
     handle = await mine.holds.send(1)
     await mine.wait("begun", 1)
     first.signal(signal.SIGSTOP)
-    second = start(1.0)
+    second = start(3.0)
     await mine.wait("begun", 2)
     await mine.go()
     assert await handle.result(wait=PATIENCE) == second.pid
