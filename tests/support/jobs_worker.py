@@ -48,8 +48,9 @@ def tasks(client: AsyncClient, lease: float) -> dict[str, Any]:
     async def holds(number: int) -> int:
         """Runs until the test says ``go``."""
         job = this_job()
-        await note("begun", number, os.getpid(), job.tries, job.crashes)
         try:
+            # In here: who sees this line may stop us before we have the answer to it.
+            await note("begun", number, os.getpid(), job.tries, job.crashes)
             while not await goes(client):  # noqa: ASYNC110  # another process says so
                 # time itself: others would ask the server as fast as they can
                 await asyncio.sleep(0.02)
