@@ -18,6 +18,7 @@ from benches import (
     flush,
     likes,
     link,
+    local,
     lock,
     postgres,
     serve,
@@ -28,7 +29,21 @@ from benches import (
 from benches.peers import NotHere
 from benches.runner import FULL, NORMAL, QUICK, Case, Row, end_on_sigterm, processors, say
 
-GROUPS = (link, cache, writes, lock, threads, likes, cost, flush, sparse, postgres, serve, explorer)
+GROUPS = (
+    link,
+    cache,
+    local,
+    writes,
+    lock,
+    threads,
+    likes,
+    cost,
+    flush,
+    sparse,
+    postgres,
+    serve,
+    explorer,
+)
 
 
 def _options() -> argparse.Namespace:

@@ -213,7 +213,7 @@ def test_a_finaliser_that_uses_the_cache_waits_for_the_step_it_is_in(policy: Any
 
 
 def test_stats() -> None:
-    cache: LocalCache[str, int] = LocalCache(1)
+    cache: LocalCache[str, int] = LocalCache(1, count_hits=True)
     assert cache.stats().hit_ratio == 0
     cache.set("a", 1)
     cache.get("a")
@@ -226,6 +226,17 @@ def test_stats() -> None:
     assert (found.hits, found.misses, found.loads, found.load_errors) == (1, 3, 1, 1)
     assert (found.entries, found.weight, found.evicted) == (1, 1, 2)
     assert found.hit_ratio == 0.25
+
+
+@policies
+def test_hits_are_counted_where_that_is_asked_for_or_costs_nothing(policy: Any) -> None:
+    for asked in (False, True):
+        cache: LocalCache[str, int] = LocalCache(10, policy=policy, count_hits=asked)
+        cache.set("a", 1)
+        cache.get("a")
+        counted = asked or policy in ("lru", "wtinylfu")
+        assert cache.stats().hits == (1 if counted else None)
+        assert cache.stats().hit_ratio == (1.0 if counted else None)
 
 
 # -- the decorator -----------------------------------------------------------------------------------

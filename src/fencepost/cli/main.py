@@ -9,7 +9,9 @@ from fencepost.cli.explore import explore
 from fencepost.cli.lab import lab
 from fencepost.cli.likes import likes
 from fencepost.cli.locks import locks
+from fencepost.cli.record import record
 from fencepost.cli.serve import serve
+from fencepost.cli.simulate import simulate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,3 +25,5 @@ main.add_command(likes)
 main.add_command(locks)
 main.add_command(explore)
 main.add_command(lab)
+main.add_command(simulate)
+main.add_command(record)
