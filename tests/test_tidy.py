@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fencepost
-from fencepost import cache, jobs, likes, lock
+from fencepost import cache, election, jobs, likes, lock
 from fencepost._core.script import read_contract
 from fencepost.jobs import outbox
 from support.require import require
@@ -51,6 +51,9 @@ PAIRS = [
     (jobs.DeadJobs, jobs.AsyncDead),
     (jobs.Worker, jobs.AsyncWorker),
     (outbox.Relay, outbox.AsyncRelay),
+    (election.Election, election.AsyncElection),
+    (election.Term, election.AsyncTerm),
+    (election.Lead, election.AsyncLead),
 ]
 
 

@@ -31,11 +31,19 @@ from fencepost.wire.resp import SHARED, why_not_shared
 from fencepost.wire.single import Server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Callable,
+        Coroutine,
+        Iterable,
+        Iterator,
+        Sequence,
+    )
 
     from fencepost._core.codec import Codec
     from fencepost._core.script import Word
     from fencepost.cache import AsyncCache, Cache
+    from fencepost.election import AsyncElection, Election
     from fencepost.jobs import AsyncJobs, Jobs
     from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore
     from fencepost.lock import (
@@ -426,6 +434,21 @@ class AsyncClient(_Base):
 
         return AsyncRWLock(self, name, LeaseOptions(**options))
 
+    def election(self, name: str, **options: Any) -> AsyncElection:
+        """A candidate in the election ``name``; see ``fencepost.election.AsyncElection``.
+
+        Args:
+            name: Of the election: the same name is the same one, in every process.
+            **options: ``ttl``, ``renew_deadline``, ``retry``, ``drain``, ``identity``, ``metadata``;
+                see ``fencepost.election.ElectionOptions``.
+
+        Raises:
+            Refused: A value that can't work.
+        """
+        from fencepost.election import AsyncElection, ElectionOptions
+
+        return AsyncElection(self, name, ElectionOptions(**options))
+
     async def fenced_set(
         self,
         key: str,
@@ -613,6 +636,12 @@ class Client(_Base):
         from fencepost.lock import LeaseOptions, RWLock
 
         return RWLock(self, name, LeaseOptions(**options))
+
+    def election(self, name: str, **options: Any) -> Election:
+        """A candidate in the election ``name``; see ``AsyncClient.election``."""
+        from fencepost.election import Election, ElectionOptions
+
+        return Election(self, name, ElectionOptions(**options))
 
     def fenced_set(
         self,

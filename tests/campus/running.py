@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import re
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import asynccontextmanager, closing
-from functools import cache
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import httpx
 
 from fencepost.campus.app import create_app
+from support.process import bytecode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -87,19 +84,6 @@ def heart(page: str, activity: int) -> tuple[str | None, int | None]:
     assert count
     known = count[1].replace(",", "")
     return pressed and pressed[1], int(known) if known != "?" else None
-
-
-@cache
-def bytecode() -> dict[str, str]:
-    """Environment in which processes that must not write bytecode beside the sources share theirs.
-
-    Without it each of them compiles all its imports again, which takes longer than most tests.
-    """
-    if not sys.dont_write_bytecode:
-        return {}
-    home = tempfile.mkdtemp(prefix="campus-bytecode-")
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    return {"PYTHONPYCACHEPREFIX": home, "PYTHONDONTWRITEBYTECODE": ""}
 
 
 class Serve:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
+
+
+@cache
+def bytecode() -> dict[str, str]:
+    """Environment in which processes that must not write bytecode beside the sources share theirs.
+
+    Without it each of them compiles all its imports again, which takes longer than most tests.
+    """
+    if not sys.dont_write_bytecode:
+        return {}
+    home = tempfile.mkdtemp(prefix="bytecode-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    return {"PYTHONPYCACHEPREFIX": home, "PYTHONDONTWRITEBYTECODE": ""}
 
 
 class Told:
@@ -25,7 +42,7 @@ class Told:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, **bytecode(), "PYTHONPATH": path},
         )
 
     def says(self) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 0.05
 _LATE: Final = 0.1  # of a lease: a renewal that is later is told
-_TOGETHER: Final = 0.1  # of a lease's third: what is due soon is prolonged in the same write
+_TOGETHER: Final = 0.1  # of the time between two renewals: what is due soon goes in the same write
 
 
 class _Undone:
@@ -101,6 +101,13 @@ class Keeper:
         """Prolong it no more."""
         with self._changed:
             self._held.discard(lease)
+
+    def hurry(self, lease: Held, due: float) -> None:
+        """It is due by then, if it is still kept."""
+        with self._changed:
+            lease.due = min(lease.due, due)
+            if lease in self._held:
+                self._stir(lease.due)
 
     def end(self, ending: Ending, last: float) -> None:
         """End an attempt in the background.
@@ -198,7 +205,7 @@ class Keeper:
                     for one in due
                     if now - one.due > one.ttl * _LATE
                 ]
-                soon = [one for one in self._held if now < one.due <= now + one.ttl / 3 * _TOGETHER]
+                soon = [one for one in self._held if now < one.due <= now + one.every * _TOGETHER]
                 due += soon
             for lease in [one for one in due if one.prolonged_by(now) <= 0]:
                 # ``max_hold`` is reached: it runs out, and is looked at once more then.
@@ -262,7 +269,8 @@ class Keeper:
         now = clock()
         for lease in leases:
             lease.trouble = str(error)
-            lease.due = min(now + min(max(lease.ttl / 20, 0.02), 0.5), lease.until)
+            again = min(max(lease.ttl / 20, 0.02), 0.5, lease.every)
+            lease.due = min(now + again, lease.until)
         for one in endings:
             one.due = now + RETRY.delay(one.tries, 0.5)
             one.tries += 1

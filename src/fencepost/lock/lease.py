@@ -57,7 +57,8 @@ class Held:
         self.ttl = ttl
         self.fence = grant.fence
         self.until = grant.until
-        self.due = grant.sent + ttl / 3
+        self.every = ttl / 3
+        self.due = grant.sent + self.every
         self.trouble = ""
         self._last = grant.sent + max_hold
         self._tried = tried
@@ -140,6 +141,17 @@ class Held:
             return "it was not prolonged in time" + (f": {self.trouble}" if self.trouble else "")
         return ""
 
+    # -- for who keeps it otherwise than the lock's options say
+
+    def renew_every(self, seconds: float) -> None:
+        """Prolong it so often, if that is more often than three times in its ttl."""
+        self.every = min(self.every, seconds)
+        self._keeper.hurry(self, clock() + self.every)
+
+    def let_run_out(self, within: float) -> None:
+        """Prolong it no further than so many seconds from now; what it has, it keeps."""
+        self._last = min(self._last, clock() + within)
+
     # -- what the keeper says
 
     def renewal(self, span: float) -> Renewal:
@@ -159,7 +171,7 @@ class Held:
     def renewed(self, sent: float, span: float) -> None:
         """The server prolonged it, by a request that was sent then."""
         self.until = max(self.until, sent + span - drift(self.ttl))
-        self.due = sent + self.ttl / 3
+        self.due = sent + self.every
         self.trouble = ""
 
     def told_by_clock(self) -> None:

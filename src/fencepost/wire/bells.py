@@ -22,23 +22,25 @@ class AsyncBell:
         listener: Of the process.
         channel: Where it is called.
         word: By which; unique among those who listen there.
+        poll: Seconds between looks while it can't listen.
     """
 
-    def __init__(self, listener: Listener, channel: str, word: str) -> None:
+    def __init__(self, listener: Listener, channel: str, word: str, poll: float = POLL) -> None:
         self._listener, self._channel, self._word = listener, channel, word
+        self._poll = poll
         self._loop = asyncio.get_running_loop()
         self._rung = False
         self._ready = False
         self._waiter: asyncio.Future[None] | None = None
 
     async def listen(self) -> None:
-        self._listener.add(self._channel, self._word, self._from_thread, self._ready_from_thread)
+        self._listener.add(self._channel, self._word, self.ring, self._ready_from_thread)
         if not self._ready:
             await self._until(PATIENCE)
 
     async def hear(self, seconds: float) -> None:
         if not self._rung:
-            await self._until(seconds if self._ready else min(seconds, POLL))
+            await self._until(seconds if self._ready else min(seconds, self._poll))
         self._rung = False
 
     async def _until(self, seconds: float) -> None:
@@ -62,7 +64,8 @@ class AsyncBell:
         self._ready = True
         self._wake()
 
-    def _from_thread(self) -> None:
+    def ring(self) -> None:
+        """Wake who hears, from any thread."""
         with contextlib.suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._ring)
 
@@ -77,18 +80,22 @@ class AsyncBell:
 class SyncBell:
     """Of one waiter in a thread."""
 
-    def __init__(self, listener: Listener, channel: str, word: str) -> None:
+    def __init__(self, listener: Listener, channel: str, word: str, poll: float = POLL) -> None:
         self._listener, self._channel, self._word = listener, channel, word
+        self._poll = poll
         self._rung = threading.Event()
         self._ready = threading.Event()
 
     def listen(self) -> None:
-        self._listener.add(self._channel, self._word, self._rung.set, self._ready.set)
+        self._listener.add(self._channel, self._word, self.ring, self._ready.set)
         self._ready.wait(PATIENCE)
 
     def hear(self, seconds: float) -> None:
-        self._rung.wait(seconds if self._ready.is_set() else min(seconds, POLL))
+        self._rung.wait(seconds if self._ready.is_set() else min(seconds, self._poll))
         self._rung.clear()
+
+    def ring(self) -> None:
+        self._rung.set()
 
     def close(self) -> None:
         self._listener.remove(self._channel, self._word)
