@@ -25,7 +25,7 @@ from fencepost.testing import (
     tick,
 )
 from support.election_world import ElectionWorld, SimSeat
-from support.lock import altered
+from support.lock import altered, empty_restart_a_moment_later
 from support.require import require
 from support.servers import find_binary
 
@@ -117,8 +117,6 @@ def test_whatever_ends_a_term_fences_increase_and_callbacks_are_paired(run: Run)
 
 
 def test_a_server_that_comes_back_empty_draws_greater_fences(run: Run) -> None:
-    from lock.test_explored import empty_restart_a_moment_later
-
     world = ElectionWorld(alone=False)
     actors = {"a": world.stands(), "b": world.stands()}
     clean(run(world, actors, {"x": empty_restart_a_moment_later()}))

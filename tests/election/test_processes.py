@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fencepost import Client
-from support.process import Told
+from support.process import Told, bytecode
 from support.until import until_sync
 
 TESTS = Path(__file__).parent.parent
@@ -29,7 +29,7 @@ class Candidate(Told):
         """Wait until it leads; its fence."""
         while True:
             word, *rest = self.says().split()
-            assert word in ("ready", "leads")
+            assert word in ("ready", "leads", "refused", "ended", "lost"), word
             if word == "leads":
                 return int(rest[0])
 
@@ -74,7 +74,7 @@ def acts(client: Client) -> list[int]:
 
 
 def written(client: Client) -> int:
-    return int(client.command("GET", f"{client.namespace}:doc"))
+    return int(client.command("GET", f"{client.namespace}:doc") or 0)
 
 
 @pytest.mark.parametrize("kind", ["async", "threads"])
@@ -123,13 +123,31 @@ def test_paused_beyond_its_term_it_acts_no_more_and_stands_again(
     assert written(client) >= newer
 
 
-def test_the_example_shows_it(server_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "gate",
+    [
+        pytest.param(True, id="with its gate"),
+        pytest.param(False, id="without", marks=pytest.mark.slow),
+    ],
+)
+def test_the_example_shows_it(server_url: str, gate: bool) -> None:
+    """Two processes start one batch; the one that was paused is refused. Without a gate it pays again."""
     told = subprocess.run(
-        [sys.executable, TESTS.parent / "examples" / "nightly_batch.py", server_url],
+        [
+            sys.executable,
+            TESTS.parent / "examples" / "nightly_batch.py",
+            server_url,
+            *([] if gate else ["--without-gate"]),
+        ],
         capture_output=True,
         text=True,
         check=True,
         timeout=100,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, **bytecode(), "PYTHONPATH": os.pathsep.join(sys.path)},
     ).stdout
-    assert told == ""
+    assert "second: leads, has looked (paid: False)" in told
+    assert "second: has paid" in told
+    refused = "first : is refused: a newer leader has been here, and nothing was changed"
+    assert (refused if gate else "first : has paid") in told
+    cents = 105 if gate else 110
+    assert told.splitlines()[-1] == f"cents on each account: {cents} {cents} {cents}"

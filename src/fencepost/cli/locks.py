@@ -12,6 +12,7 @@ import click
 from fencepost import Client
 from fencepost._core.keys import LockKeys, escape, unescape
 from fencepost._core.port import run_sync
+from fencepost.election.leader import LOCK, read_card
 from fencepost.errors import FencepostError
 from fencepost.lock import Holder
 from fencepost.lock.options import MAX_FENCE, MAX_PERMITS
@@ -22,7 +23,8 @@ _PAGE = 1000
 _KINDS = ("lock", "semaphore", "rwlock")
 
 
-def _options(command: Any) -> Any:
+def where_locks_are(command: Any) -> Any:
+    """The options that say which server is asked, and how it is shown."""
     command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
     command = click.option(
         "--namespace",
@@ -38,14 +40,14 @@ def _options(command: Any) -> Any:
 
 
 @click.group(invoke_without_command=True)
-@_options
+@where_locks_are
 @click.pass_context
 def locks(context: click.Context, url: str, namespace: str, as_json: bool) -> None:
     """Who holds which lock, semaphore or read/write lock, since when, with which fence, and how many wait."""
     context.obj = (url, namespace, as_json)
     if context.invoked_subcommand is not None:
         return
-    rows = _run(url, namespace, lambda client: list(_held(client)))
+    rows = asked(url, namespace, lambda client: list(_held(client)))
     if as_json:
         click.echo(json.dumps(rows))
         return
@@ -77,7 +79,7 @@ def release(where: tuple[str, str, bool], name: str, kind: str, fence: int | Non
     url, namespace, as_json = where
     if kind == "lock" and fence is not None:
         raise click.UsageError("a lock has one holder: --fence is for the other kinds")
-    found = _run(url, namespace, lambda client: _taken(client, kind, name, fence))
+    found = asked(url, namespace, lambda client: _taken(client, kind, name, fence))
     rows = [_row(kind, name, one, time.time()) for one in found]
     if as_json:
         click.echo(json.dumps(rows if kind != "lock" else next(iter(rows), None)))
@@ -112,7 +114,7 @@ def _held(client: Client) -> Iterator[dict[str, Any]]:
     now = int(seconds) + int(micros) / 1e6
     for kind in _KINDS:
         prefix = f"{{{escape(client.namespace)}:{kind}:"
-        for key in _scanned(client, prefix):
+        for key in scanned(client, prefix):
             kept = key[len(prefix) : -len("}:l")]
             # A long name is kept as its beginning and a hash.
             name = kept if "~" in kept else unescape(kept)
@@ -130,7 +132,7 @@ def _holders(client: Client, kind: str, name: str, keys: LockKeys) -> tuple[Hold
     return run_sync(place.holders(client.port))
 
 
-def _scanned(client: Client, prefix: str) -> list[str]:
+def scanned(client: Client, prefix: str) -> list[str]:
     """The keys of what is held that begin so."""
     pattern = "".join(f"\\{sign}" if sign in "*?[]\\^-" else sign for sign in prefix) + "*}:l"
     cursor, keys = b"0", set[str]()
@@ -142,10 +144,12 @@ def _scanned(client: Client, prefix: str) -> list[str]:
 
 
 def _row(kind: str, name: str, holder: Holder, now: float) -> dict[str, Any]:
+    # An election rests on a lock, whose owner is a card.
+    owner = read_card(holder.owner)[0] if name.startswith(LOCK) else holder.owner
     return {
         "kind": kind,
         "name": name,
-        "owner": holder.owner,
+        "owner": owner,
         "fence": holder.fence,
         "since": holder.since,
         "held": max(now - holder.since, 0.0),
@@ -156,7 +160,8 @@ def _row(kind: str, name: str, holder: Holder, now: float) -> dict[str, Any]:
     }
 
 
-def _run(url: str, namespace: str, work: Callable[[Client], Any]) -> Any:
+def asked(url: str, namespace: str, work: Callable[[Client], Any]) -> Any:
+    """What the server answers; an error of ours becomes one line."""
     try:
         with Client.from_url(url, namespace=namespace) as client:
             return work(client)

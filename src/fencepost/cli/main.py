@@ -7,6 +7,7 @@ import click
 from fencepost import __version__
 from fencepost.cli.explore import explore
 from fencepost.cli.lab import lab
+from fencepost.cli.leaders import leaders
 from fencepost.cli.likes import likes
 from fencepost.cli.locks import locks
 from fencepost.cli.record import record
@@ -23,6 +24,7 @@ def main() -> None:
 main.add_command(serve)
 main.add_command(likes)
 main.add_command(locks)
+main.add_command(leaders)
 main.add_command(explore)
 main.add_command(lab)
 main.add_command(simulate)

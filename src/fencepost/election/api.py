@@ -133,7 +133,7 @@ class AsyncElection(_Election):
     """An election, as ``AsyncClient.election`` makes it: one object is one candidate.
 
     ``async with election.lead() as term:`` waits until it leads; ``await election.run(work)`` stands
-    again and again. What this promises and what no election can is written in ``docs/locks.md``.
+    again and again. What this promises and what no election can is written in ``docs/elections.md``.
     """
 
     def lead(self, *, wait: float = math.inf) -> AsyncLead:
