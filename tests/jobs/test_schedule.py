@@ -85,11 +85,11 @@ def test_an_occurrence_is_its_name_and_its_moment() -> None:
 
 def occur(bench: Bench, schedule: Schedule, *times: int, since: int = 0, upto: int = 0) -> Any:
     keys = bench.keys
-    words: list[Any] = [schedule.key, since, upto, 250, 86_400_000, 31 * 24 * HOUR]
+    words: list[Any] = [schedule.key, since, upto, 250, 86_400_000, 31 * 24 * HOUR, 0]
     for at in times:
         words += (schedule.id(datetime.fromtimestamp(at / 1000, UTC)), at, schedule.record)
     names = (keys.bodies, keys.due, keys.ready, keys.claims, keys.unique, keys.remembered)
-    return bench.run(OCCUR((*names, keys.wake, keys.schedules), words))
+    return bench.run(OCCUR((*names, keys.wake, keys.schedules, keys.history), words))
 
 
 def now_of(bench: Bench) -> int:
@@ -119,8 +119,8 @@ def test_nothing_comes_early_by_the_servers_clock(bench: Bench) -> None:
     assert hasty.plain != OCCUR.plain
     keys = bench.keys
     names = (keys.bodies, keys.due, keys.ready, keys.claims, keys.unique, keys.remembered)
-    words = [nightly().key, at - 1, at, 250, 86_400_000, HOUR, "x", at, a_record()]
-    assert bench.run(hasty((*names, keys.wake, keys.schedules), words)).said == "C"
+    words = [nightly().key, at - 1, at, 250, 86_400_000, HOUR, 0, "x", at, a_record()]
+    assert bench.run(hasty((*names, keys.wake, keys.schedules, keys.history), words)).said == "C"
 
 
 def test_a_schedule_that_the_server_has_lost_goes_on_where_its_scheduler_was(bench: Bench) -> None:

@@ -200,12 +200,15 @@ def test_the_mark_moves_with_the_jobs_only(scratch: ScratchServer) -> None:
         [watch] = watches
         keys = place.keys
         names = (keys.bodies, keys.due, keys.ready, keys.claims, keys.unique, keys.remembered)
-        head: list[Any] = [watch.schedule.key, watch.mark_ms, DUE, 250, 86_400_000, DAYS]
+        head: list[Any] = [watch.schedule.key, watch.mark_ms, DUE, 250, 86_400_000, DAYS, 0]
         job = [watch.schedule.id(NIGHT), DUE, watch.schedule.record]
-        noted = await io.run(occur((*names, keys.wake, keys.schedules), head))
+        noted = await io.run(occur((*names, keys.wake, keys.schedules, keys.history), head))
         if getattr(noted, "seen_ms", DUE) < DUE:
             await io.run(
-                occur((*names, keys.wake, keys.schedules), [*head[:1], 1, 1, *head[3:], *job])
+                occur(
+                    (*names, keys.wake, keys.schedules, keys.history),
+                    [*head[:1], 1, 1, *head[3:], *job],
+                )
             )
 
     report = run(scratch, work=notes_first)
@@ -223,8 +226,8 @@ def test_schedulers_that_know_of_no_occurrences_run_it_twice(scratch: ScratchSer
         watches[0].next_ms = DUE
         keys = place.keys
         names = (keys.bodies, keys.due, keys.ready, keys.claims, keys.unique, keys.remembered)
-        words = [io.name, 1, 1, 250, 0, DAYS, f"job of {io.name}", DUE, a_record(result_ttl=0)]
-        await io.run(occur((*names, keys.wake, keys.schedules), words))
+        words = [io.name, 1, 1, 250, 0, DAYS, 0, f"job of {io.name}", DUE, a_record(result_ttl=0)]
+        await io.run(occur((*names, keys.wake, keys.schedules, keys.history), words))
 
     report = run(scratch, work=beats, heal=False)
     assert report.finding is not None

@@ -68,7 +68,7 @@ class Seen:
 
 def acks_of(call: Any) -> list[Ack]:
     """What a turn has to say."""
-    words = call.args[8:]
+    words = call.args[9:]
     return [Ack(*words[n : n + 5]) for n in range(0, len(words), 5)]
 
 

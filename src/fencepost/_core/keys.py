@@ -249,7 +249,7 @@ class JobKeys:
     what was counted · ``q`` the last epoch, and whether it is paused · ``w`` the last turn of each worker
     · ``k`` the last turn that each said it knew of · ``l`` when each was here · ``u`` holders of unique
     keys · ``o`` names that are remembered, until when · ``x`` given up · ``t`` the token that wakes a
-    worker · ``R:id`` what became of a job. ``channel`` is no key: there it is told who has ended.
+    worker · ``h`` what happened · ``R:id`` what became of a job. ``channel`` is no key: there it is told who has ended.
     """
 
     bodies: str
@@ -266,6 +266,7 @@ class JobKeys:
     remembered: str
     dead: str
     wake: str
+    history: str
     channel: str
 
     @property
@@ -285,7 +286,7 @@ class JobKeys:
 def job_keys(namespace: str, queue: str) -> JobKeys:
     """The keys of the queue ``queue``."""
     tag = f"{{{escape(namespace)}:jobs:{bounded(queue)}}}"
-    return JobKeys(*[f"{tag}:{letter}" for letter in (*"bdrcemqwkluoxt", "ended")])
+    return JobKeys(*[f"{tag}:{letter}" for letter in (*"bdrcemqwkluoxth", "ended")])
 
 
 def shard_number(item: str, shards: int) -> int:

@@ -32,6 +32,7 @@ local function add_one(q, id, when, mode, remember_ms, record, result, now_ms)
       redis.call('ZREM', q.ready, holder)
       redis.call('ZREM', q.due, holder)
       put(q, holder, priority, due_ms, now_ms)
+      tell(q, 'A', holder, now_ms, digits(due_ms))
       return 'M', holder, due_ms
     end
     if letter then return letter, holder end
@@ -43,6 +44,7 @@ local function add_one(q, id, when, mode, remember_ms, record, result, now_ms)
     redis.call('ZADD', q.remembered, until_text, 'i' .. id)
   end
   put(q, id, priority, due_ms, now_ms)
+  tell(q, 'A', id, now_ms, digits(due_ms))
   return 'C', id, due_ms
 end
 -- Calls a worker if something is ready, or due so soon that one who sleeps would come late.

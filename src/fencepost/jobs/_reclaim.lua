@@ -10,6 +10,7 @@ local function reclaim(q, now_ms, most)
     redis.call('ZREM', q.claimed, id)
     redis.call('HDEL', q.claims, id)
     local record = redis.call('HGET', q.bodies, id)
+    tell_try(q, 'L', id, now_ms, claim)
     if record then
       local _, priority, most_crashes, window, key = head_of(record)
       local tries, crashes, unseen = counts_of(redis.call('HGET', q.counts, id))

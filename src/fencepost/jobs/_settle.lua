@@ -40,6 +40,7 @@ local function settle(q, acks, results, now_ms)
     local claim = held[i]
     if claim and claim:match('^%d+') == epoch then
       said[i], stood[#stood + 1] = 'A', id
+      tell_try(q, verdict, id, now_ms, claim)
       if verdict == 'D' or verdict == 'C' then
         gone[#gone + 1] = id
         if claim:find(' u ', 1, true) then

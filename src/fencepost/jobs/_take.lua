@@ -1,14 +1,15 @@
 -- Takes what is ready, each job under an epoch of its own. The epoch is the queue's, never the job's: an
 -- id that is used again, or a queue that was lost, must never draw one that was drawn before.
 local function take(q, worker, turn, room, now_us, now_ms)
-  if room <= 0 then return {}, '' end
+  if room <= 0 then return {}, '', 0 end
   local popped = redis.call('ZPOPMIN', q.ready, room)
-  if #popped == 0 then return {}, '' end
+  if #popped == 0 then return {}, '', 0 end
   local ids, taken, claims, leases, kept = {}, {}, {}, {}, {}
-  local places = {}
+  local places, late_ms = {}, 0
   for i = 1, #popped, 2 do
     ids[#ids + 1] = popped[i]
-    places[#ids] = digits(tonumber(popped[i + 1]) % 4398046511104)
+    local place_ms = tonumber(popped[i + 1]) % 4398046511104
+    places[#ids], late_ms = digits(place_ms), late_ms + math.max(now_ms - place_ms, 0)
   end
   local records = redis.call('HMGET', q.bodies, unpack(ids))
   local counts = redis.call('HMGET', q.counts, unpack(ids))
@@ -34,7 +35,7 @@ local function take(q, worker, turn, room, now_us, now_ms)
     redis.call('ZADD', q.claimed, unpack(leases))
     redis.call('HSET', q.head, 'epoch', digits(epoch - 1))
   end
-  return taken, table.concat(kept, ' ')
+  return taken, table.concat(kept, ' '), late_ms
 end
 -- The same claims once more, as far as they still stand: the reply to the turn was lost.
 local function take_again(q, kept)

@@ -156,7 +156,7 @@ class _Jobs:
         self.options = options
         self.tasks = Tasks()
         self._client = client
-        self._place = Place(name, job_keys(client.namespace, name))
+        self._place = Place(name, job_keys(client.namespace, name), history=options.history)
         self._asked = Asked(client, self._place, self.tasks)
 
     def _make(
@@ -420,7 +420,11 @@ class _Worker:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What it did so far: turns, begun, done, failed, applied and refused acknowledgements, lost claims."""
+        """What it did so far.
+
+        ``turns``, ``begun``, ``late_ms`` (of all that were begun together), ``done``, ``failed``, ``applied``
+        and ``refused`` acknowledgements, ``lost`` claims; ``scheduled`` and ``skipped`` times of schedules.
+        """
         return {} if self._works is None else dict(self._works.counts)
 
     def __repr__(self) -> str:

@@ -1,26 +1,26 @@
 -- occur: add the jobs of a schedule's times, each once, and note up to when it has been looked at.
 -- KEYS   bodies {ns:jobs:queue}:b, due :d, ready :r, claims :e, unique :u, remembered :o, wake :t,
---        schedules :s
--- ARGV   schedule, since_ms, upto_ms, look_ms, remember_ms, keep_ms, times…
--- needs: clock, record, place, add
+--        schedules :s, history :h
+-- ARGV   schedule, since_ms, upto_ms, look_ms, remember_ms, keep_ms, told, times…
+-- needs: clock, record, place, history, add
 -- resend: harmless, the second one finds all of it done
 -- ->     EARLY now_ms              upto_ms is ahead by this clock; nothing was done
 -- ->     SEEN seen_ms now_ms said  up to when it was looked at before; said: a letter each time (id, at_ms,
 --        record): H had before, C created, K one waits, R one runs, L its id is remembered, as add says
 local bodies, due, ready, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local unique, remembered, wake, schedules = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local unique, remembered, wake, schedules, history = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local schedule, since_ms, upto_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local look_ms, remember_ms, keep_ms = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+local look_ms, remember_ms, keep_ms, told = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 
 local q = {bodies = bodies, due = due, ready = ready, claims = claims, unique = unique, remembered = remembered,
-  wake = wake}
+  wake = wake, history = history, told = told}
 local _, now_ms = clock()
 -- Nothing comes early, whatever a scheduler's clock says, or this one said a moment ago.
 if upto_ms > now_ms then return {'EARLY', now_ms} end
 -- A schedule that nobody has seen begins now; one that the server has lost goes on where this scheduler was.
 local seen_ms = tonumber(redis.call('ZSCORE', schedules, schedule) or (since_ms > 0 and since_ms or now_ms))
 local said, first_ms = {}, nil
-for i = 7, #ARGV, 3 do
+for i = 8, #ARGV, 3 do
   local id, at_ms, record = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local letter, due_ms = 'H', nil
   -- Who looked later has added it: ids are not remembered for ever, and this one may have been asleep.

@@ -126,6 +126,7 @@ class QueueOptions:
 
     Args:
         limit: How many of its jobs may run at once, over all workers; 0 is no limit.
+        history: How many entries of what happened to jobs are kept, for ``fencepost jobs show``; 0 is none.
         max_body: Bytes that the arguments of a job may take.
         max_result: Bytes that what a function returns may take.
 
@@ -134,11 +135,13 @@ class QueueOptions:
     """
 
     limit: int = 0
+    history: int = 0
     max_body: int = 64 * 1024
     max_result: int = 64 * 1024
 
     def __post_init__(self) -> None:
         _whole("limit", self.limit, 0, 1_000_000)
+        _whole("history", self.history, 0, 1_000_000)
         _whole("max_body", self.max_body, 16, 16 * 1024 * 1024)
         _whole("max_result", self.max_result, 16, 16 * 1024 * 1024)
 

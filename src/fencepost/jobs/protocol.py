@@ -64,6 +64,7 @@ class Place:
     name: str
     keys: JobKeys
     scripts: Scripts = SCRIPTS
+    history: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +179,9 @@ def adding(place: Place, jobs: Sequence[New], again: bool = False) -> Call[list[
         keys.unique,
         keys.remembered,
         keys.wake,
+        keys.history,
     )
-    words: list[Any] = [ms(LOOK)]
+    words: list[Any] = [ms(LOOK), place.history]
     for job in jobs:
         mode = "m" if job.moves else "k"
         words += (job.id, job.when, mode, ms(job.remember) if job.remember else 0, job.record)
@@ -264,7 +266,7 @@ def turning(
     """The call of a worker's next turn; the same each time until ``me.turn`` is raised."""
     keys = place.keys
     words: list[Any] = [me.name, me.turn + 1, room, limit, max(most, room), ms(LOOK), ms(REMEMBER)]
-    words.append(keys.channel)
+    words += (keys.channel, place.history)
     for ack in acks:
         words += (ack.id, ack.epoch, ack.verdict, ack.number, ack.text)
     return place.scripts.turn((*keys.turn, *(keys.result(ack.id) for ack in acks)), words)

@@ -1,7 +1,7 @@
 -- relay: put jobs into the queue that an outbox holds, each once, unless this comes too late to know.
 -- KEYS   bodies {ns:jobs:queue}:b, due :d, ready :r, claims :e, unique :u, remembered :o, wake :t
 -- ARGV   look_ms, until_ms, remember_ms, jobs…
--- needs: clock, record, place, add
+-- needs: clock, record, place, history, add
 -- resend: harmless, an id that was added is remembered
 -- ->     letter id…    of each job (id, when, mode, record), as add answers
 -- ->     LATE          ids may have been forgotten since the outbox was read; nothing was added

@@ -247,10 +247,11 @@ async def _say(
 ) -> None:
     schedule, keys = watch.schedule, place.keys
     words: list[Any] = [schedule.key, watch.mark_ms, upto_ms, ms(LOOK), ms(REMEMBER), ms(KEEP)]
+    words.append(place.history)
     for at in times:
         words += (schedule.id(_at(at)), at, schedule.record)
     names = (keys.bodies, keys.due, keys.ready, keys.claims, keys.unique, keys.remembered)
-    answer = await io.run(occur((*names, keys.wake, keys.schedules), words))
+    answer = await io.run(occur((*names, keys.wake, keys.schedules, keys.history), words))
     if isinstance(answer, Early):
         return  # its clock was set back; the next look finds the time again
     watch.mark_ms = max(answer.seen_ms, upto_ms)

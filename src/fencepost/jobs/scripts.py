@@ -55,12 +55,14 @@ class Turned:
         wait: Seconds until something is due or a lease ends; None if nothing is known.
         reclaimed: How many lost claims were taken back.
         claims: What was taken.
+        late: Seconds by which all of that together was late.
     """
 
     applied: tuple[bool, ...]
     wait: float | None
     reclaimed: int
     claims: tuple[Claim, ...]
+    late: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +180,13 @@ def _turned(reply: list[Any]) -> Turned | Late:
     claims = tuple(
         [
             Claim(reply[n].decode(), int(reply[n + 1]), counts_of(reply[n + 2]), reply[n + 3])
-            for n in range(4, len(reply), 4)
+            for n in range(5, len(reply), 4)
         ]
     )
     applied = () if said == b"-" else tuple([letter == 65 for letter in said])
-    return Turned(applied, None if wait_us < 0 else wait_us / 1e6, reply[3], claims)
+    return Turned(
+        applied, None if wait_us < 0 else wait_us / 1e6, reply[3], claims, int(reply[4]) / 1000
+    )
 
 
 _VERDICTS: Final = {

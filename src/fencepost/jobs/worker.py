@@ -203,6 +203,7 @@ class Works:
                 raise Refused(f"another process uses the name of worker {me.name!r}")
             self.looked = clock()
             self.counts["turns"] += 1
+            self.counts["late_ms"] += round(1000 * answer.late)
             for ack, applied in zip(acks, answer.applied, strict=True):
                 self.counts["applied" if applied else "refused"] += 1
                 if not applied:
