@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fencepost._core.keys import like_shard
 from fencepost.errors import OutcomeUnknown, Unavailable
-from fencepost.likes import durable, lives, protocol
+from fencepost.likes import audit, durable, lives, protocol
 from fencepost.likes.options import LikeOptions
 from fencepost.likes.protocol import Known, Shard
 from fencepost.likes.scripts import SCRIPTS, Done, Same, Scripts
@@ -185,6 +185,46 @@ class LikesWorld:
                     entries.append(report.entries)
                     break
             return tuple(entries)
+
+        return work
+
+    def flush_due(self, times: int = 1, tries: int = 1) -> Protocol:
+        """One flusher that asks what is due: so many rounds, each until nothing is."""
+
+        async def work(io: SimPort) -> int:
+            knows, entries = self.known, 0
+            for _ in range(times):
+                for left in reversed(range(tries)):
+                    try:
+                        report, _, knows = await protocol.flush_due(io, self.shard, knows)
+                    except (OutcomeUnknown, Unavailable):
+                        if not left:
+                            raise
+                        continue
+                    entries += report.entries
+                    break
+            return entries
+
+        return work
+
+    def audits(self, item: int = 1, tries: int = 1) -> Protocol:
+        """One audit of an item: where nobody writes past us, it finds nothing."""
+
+        def alarm() -> None:
+            self.truth.state = self.truth.state._replace(wrong="an audit gave a false alarm")
+
+        async def work(io: SimPort) -> int:
+            for left in reversed(range(tries)):
+                try:
+                    found, _ = await audit.audit_item(io, self.shard, self.known, str(item))
+                except (OutcomeUnknown, Unavailable):
+                    if not left:
+                        raise
+                    continue
+                if found:
+                    await io.call(alarm)
+                return len(found)
+            return 0
 
         return work
 

@@ -274,6 +274,7 @@ MUTANTS = [
     # SQL
     Mutant("SQL takes any epoch", "emptied_twice", model=AnyEpoch),
     Mutant("SQL takes any fence", "flushers_part_by_part", model=AnyFence),
+    Mutant("an audit reads under any fence", "lost_reply_of_inspect", model=AnyFence),
     Mutant("SQL takes any version", "fails_over", model=AnyVersion),
     Mutant("a failover undoes what was committed", "committed_and_failed_over", model=AnyVersion),
     Mutant("SQL notes a part as the whole", "flushers_part_by_part", model=PartsCount),

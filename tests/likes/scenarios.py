@@ -151,6 +151,29 @@ def lost_reply_of_evict(**options: Any) -> Scenario:
     )
 
 
+def lost_reply_of_inspect(**options: Any) -> Scenario:
+    """An audit beside a client and a flusher meets a fault, or none; it is tried again."""
+    w = LikesWorld(**options)
+    return w.scenario(
+        faults=Faults(times=1, on=frozenset(("inspect",))),
+        s=w.sets((1, 1, UNLIKE), (1, 1, LIKE)),
+        f=w.flush(),
+        a=w.audits(tries=2),
+    )
+
+
+def lost_reply_of_due(**options: Any) -> Scenario:
+    """Two flushers ask what is due, and one of the answers is lost; it is asked again."""
+    w = LikesWorld(**{"flush_delay": 0.001, **options})
+    return w.scenario(
+        {"t": tick(10, times=2)},
+        faults=Faults(times=1, on=frozenset(("due",))),
+        s=w.sets((1, 1, UNLIKE), (1, 1, LIKE)),
+        f=w.flush_due(times=2, tries=2),
+        g=w.flush_due(),
+    )
+
+
 def invalidated_and_forgotten(**options: Any) -> Scenario:
     """SQL is written past us and invalidated, the item is deleted, a flusher works."""
     w = LikesWorld(**options)
@@ -360,6 +383,8 @@ SCENARIOS: dict[str, Callable[..., Scenario]] = {
         lost_reply_of_forget,
         lost_reply_of_invalidate,
         lost_reply_of_evict,
+        lost_reply_of_inspect,
+        lost_reply_of_due,
         invalidated_and_forgotten,
         several_items,
         comes_back_empty,

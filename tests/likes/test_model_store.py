@@ -13,7 +13,7 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, 
 from sqlalchemy.pool import StaticPool
 
 from fencepost.likes import SqlLikes
-from fencepost.likes.store import Change, Committed, ItemBatch, Place, Poisoned
+from fencepost.likes.store import Change, Committed, Inspected, ItemBatch, Place, Poisoned
 from fencepost.testing.model_likes import ModelLikes
 from likes.explored import Objecting
 
@@ -70,6 +70,15 @@ def begin_again(engine: Engine, store: SqlLikes) -> None:
                 connection.execute(insert(likes_table).values(thing=item, person=user))
 
 
+def miscount(engine: Engine, model: ModelLikes, item: int, count: int) -> None:
+    """Somebody writes another count, past everything."""
+    with engine.begin() as connection:
+        connection.execute(items_table.update().where(items_table.c.id == item).values(n=count))
+    row = model.state.item(item)
+    assert row is not None
+    model.put_item(item, replace(row, count=count))
+
+
 def _own_tables() -> list[Table]:
     from fencepost.sql import fence
 
@@ -99,6 +108,15 @@ CALLS = st.one_of(
         st.integers(1, 3),
         st.lists(BATCHES, min_size=1, max_size=2, unique_by=lambda batch: batch.item),
     ),
+    st.tuples(
+        st.just("inspect"),
+        st.integers(1, 2),
+        st.one_of(st.none(), st.integers(1, 3)),
+        st.integers(1, 3),
+        st.lists(st.integers(1, 3), unique=True, max_size=3),
+        st.booleans(),
+    ),
+    st.tuples(st.just("outside"), st.integers(1, 2), st.integers(0, 3)),
 )
 
 
@@ -118,6 +136,9 @@ def test_the_model_store_is_the_real_one(
         with engine.begin() as connection:
             connection.exec_driver_sql(NOBODY_IS_3)
     for place, (name, *arguments) in calls:
+        if name == "outside":
+            miscount(engine, model, *arguments)
+            continue
         if name == "snapshot":
             # A shard's row exists from its first use; both sides say epoch 0 before that.
             assert real.epoch(place) == model.epoch(place)
@@ -140,5 +161,7 @@ def _plain(answer: Any) -> Any:
     if isinstance(answer, Committed):
         poison = sorted(map(_plain, answer.poison), key=lambda one: (one.item, one.user))
         return replace(answer, poison=tuple(poison))
+    if isinstance(answer, Inspected):
+        return replace(answer, liked=tuple(sorted(answer.liked)))
     likers = getattr(answer, "likers", None)
     return replace(answer, likers=tuple(sorted(likers))) if likers is not None else answer

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 
 from fencepost._core.keys import bounded, unescape
 from fencepost.journal.protocol import Place
-from fencepost.likes.store import Change, Committed, Id, ItemBatch, Poisoned, Snapshot
+from fencepost.likes.store import (
+    Change,
+    Committed,
+    Id,
+    Inspected,
+    ItemBatch,
+    Poisoned,
+    Snapshot,
+)
 
 Version = tuple[int, int]
 
@@ -131,6 +139,29 @@ class ModelLikes:
             aside = {**dict(self.state.aside), **{(one.item, one.user): one for one in poison}}
             self.state = self.state._replace(aside=_sorted(aside))
         return Committed("", changed, skipped, tuple(orphans), tuple(poison))
+
+    def inspect(
+        self,
+        place: Place,
+        epoch: int,
+        fence: int | None,
+        item: Id,
+        users: Sequence[Id],
+        repair: bool,
+    ) -> Inspected:
+        shard = self.state.shard(_scope(place)) or ShardRow(0, 0)
+        if fence is not None:
+            if refused := self.refuses(shard, epoch, fence):
+                return Inspected(refused)
+            self._put_shard(place, ShardRow(shard.epoch, max(shard.fence, fence)))
+        row = self.state.item(item)
+        if row is None:
+            return Inspected()
+        rows = len(row.likers)
+        if repair:
+            self.put_item(item, ItemRow(rows, row.likers, row.version))
+        liked = tuple(user for user in users if user in row.likers)
+        return Inspected("", row.count, rows, liked, row.version)
 
     def poison(
         self, place: Place, limit: int, pair: tuple[Id, Id] | None = None
