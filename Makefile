@@ -1,9 +1,11 @@
 # Two commands: `make serve` and `make test`. Each does its own set-up (tools/bootstrap.sh).
 #
-# Overrides: PYTHON=/path/to/python, FENCEPOST_INSTALLER=pip (do not use uv), ARGS="…" for pytest.
+# Overrides: PYTHON=/path/to/python, FENCEPOST_INSTALLER=pip (do not use uv), ARGS="…" for pytest,
+# WORKERS=0 for a run in one process (-s and --pdb want that).
 
 PORT ?= 8000
 DATA ?= .data
+WORKERS ?= logical
 # Some shells and conda export HOST, meaning this machine: only `make serve HOST=…` counts.
 ifneq ($(origin HOST),command line)
 HOST := 127.0.0.1
@@ -39,7 +41,7 @@ serve: setup-serve ## run campus on http://127.0.0.1:8000 (HOST= PORT= DATA=)
 	@$(BIN)/fencepost serve --host "$(HOST)" --port "$(PORT)" --data "$(DATA)"
 
 test: lint ## lint, then the whole suite (ARGS="-k likes" for a part)
-	$(PYTEST) -m "not ($(DEEP))" $(ARGS)
+	$(PYTEST) -m "not ($(DEEP))" -n $(WORKERS) --maxprocesses 8 --dist worksteal $(ARGS)
 
 lint: setup-test ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

@@ -161,6 +161,7 @@ def test_the_server_ends_with_a_run_that_is_cut_off(
     run: Callable[..., pytest.RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIDS", str(tmp_path))
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # it is that of our own run
     killed = PIDS + "    os.kill(os.getpid(), 9)\n"
     assert run("-p", "no:asyncio", test_pids=killed).ret == -9
     pid = int((tmp_path / "alone").read_text())
