@@ -6,6 +6,7 @@ import click
 
 from fencepost import __version__
 from fencepost.cli.explore import explore
+from fencepost.cli.jobs import jobs
 from fencepost.cli.lab import lab
 from fencepost.cli.leaders import leaders
 from fencepost.cli.likes import likes
@@ -25,6 +26,7 @@ main.add_command(serve)
 main.add_command(likes)
 main.add_command(locks)
 main.add_command(leaders)
+main.add_command(jobs)
 main.add_command(explore)
 main.add_command(lab)
 main.add_command(simulate)
