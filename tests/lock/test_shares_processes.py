@@ -118,16 +118,16 @@ def test_a_killed_writer_and_a_killed_reader_let_the_others_in(
         assert lease.fence > fence
 
 
-@pytest.mark.parametrize(("permits", "guarded"), [(2, True), (3, False)], ids=["two", "control"])
+@pytest.mark.parametrize(("permits", "guarded"), [(1, True), (2, False)], ids=["one", "control"])
 def test_processes_together_never_exceed_the_permits(
     client: Client, start: Start, permits: int, guarded: bool
 ) -> None:
-    """Three processes, two permits: each counts who is in. With three permits three are in."""
-    processes = [start(permits=permits, ttl=60, wait=False) for _ in range(3)]
+    """Two processes, one permit: each counts who is in. With two permits two are in."""
+    processes = [start(permits=permits, ttl=60, wait=False) for _ in range(2)]
     for process in processes:
         assert process.hear() == ["ready"]
     most: list[Any] = []
-    while not most or (not guarded and max(most) < 3):
+    while not most or (not guarded and max(most) < 2):
         for process in processes:
             process.say("churn 25")
         most += [int(process.hear()[1]) for process in processes]

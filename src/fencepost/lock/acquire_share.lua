@@ -2,7 +2,7 @@
 -- KEYS   shares {ns:kind:name}:l, fences {ns:kind:name}:f, queue {ns:kind:name}:q,
 --        alive {ns:kind:name}:a, ended {ns:kind:name}:x:attempt, ends {ns:kind:name}:e
 -- ARGV   attempt, owner, ttl_ms, floor, overtakes, stay_ms, remember_ms, weight, permits, rank, channel
--- needs: whole, first, stay, counted, take_out, reap, prolong, passing,
+-- needs: whole, first, stay, counted, take_out, reap, prolong, passing, remember,
 --        call_next, enter, listed
 -- ->     TAKEN fence                     greater than every fence drawn before; again for a repeat
 -- ->     HELD left_ms owner fence ahead  no room beside who is in, the first to end named; or it is kept
@@ -29,7 +29,7 @@ end
 local bounds, room = held[3] or '', tonumber(permits)
 for asked in bounds:gmatch('(%d+)=') do room = math.min(room, tonumber(asked)) end
 local used = tonumber(held[2] or '0') + tonumber(weight)
-local mark = redis.call('HMGET', fences, 'last', 'overtaken')
+local mark = redis.call('HMGET', fences, 'last', 'overtaken', 'kept')
 local overtaken = passing(queue, head, attempt, rank, mark[2])
 if used <= room and overtaken <= overtakes then
   -- The clock carries the fence over a server that comes back empty, the counter over a clock that steps back.
@@ -38,8 +38,7 @@ if used <= room and overtaken <= overtakes then
   local share = table.concat({weight, permits, text, string.format('%.0f', now_ms), owner}, ' ')
   redis.call('HSET', shares, attempt, share, '#used', used, '#bounds', counted(bounds, permits, 1))
   prolong(shares, ends, attempt, now_ms, ttl_ms)
-  redis.call('HSET', fences, 'last', text, 'overtaken', overtaken)
-  redis.call('PEXPIRE', fences, remember_ms)
+  remember(fences, text, overtaken, mark[3], now_ms, remember_ms)
   if head then enter(queue, alive, attempt, channel, used < room) end
   return {'TAKEN', text}
 end

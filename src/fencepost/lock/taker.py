@@ -171,13 +171,32 @@ class AsyncTaker(Taker):
         return locked  # type: ignore[return-value]  # the same parameters and result
 
 
+class _LateBell:
+    """A bell that is made when somebody waits: its events cost more than all else of who need not."""
+
+    __slots__ = ("_bell", "_where")
+
+    def __init__(self, *where: Any) -> None:
+        self._where = where
+
+    def listen(self) -> None:
+        self._bell = SyncBell(*self._where)
+        self._bell.listen()
+
+    def hear(self, seconds: float) -> None:
+        self._bell.hear(seconds)
+
+    def close(self) -> None:
+        self._bell.close()
+
+
 class SyncTaker(Taker):
     """In threads; see ``AsyncTaker``."""
 
     def _take(self, place: Place, wait: float | None, floor: int, insists: bool = True) -> Lease:
         hub = self._hub()
         ask, tried = self._ask(hub, wait, floor, insists), place.new_tried()
-        bell = SyncBell(hub.listener, place.keys.channel, ask.attempt)
+        bell = _LateBell(hub.listener, place.keys.channel, ask.attempt)
         try:
             grant = run_sync(place.acquire(self._client.port, ask, bell, tried))
             lease: Lease = self._granted(Lease, hub, place, ask, grant, tried)
