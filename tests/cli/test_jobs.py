@@ -155,7 +155,7 @@ def test_what_does_not_work_is_one_line() -> None:
 # -- work, as a process
 
 APP = """
-import asyncio, os, time
+import asyncio, os
 from fencepost import AsyncClient, Client
 
 client = AsyncClient.from_url(os.environ["FENCEPOST_URL"], namespace=os.environ["NAMESPACE"])
@@ -165,7 +165,7 @@ bills = Client.from_url(os.environ["FENCEPOST_URL"], namespace=os.environ["NAMES
 @mail.job()
 async def welcome(user: int) -> None:
     if user < 0:
-        await asyncio.sleep(3600)
+        await asyncio.Event().wait()
 
 @bills.job()
 def bill(order: int) -> int:
