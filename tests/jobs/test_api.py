@@ -20,6 +20,7 @@ from fencepost.jobs import (
     JobFailed,
     Retry,
     Snooze,
+    protocol,
     this_job,
 )
 from fencepost.jobs.record import new_id
@@ -69,6 +70,32 @@ async def test_sent_run_and_asked(aclient: AsyncClient) -> None:
         assert await (await shout.send("ab", times=2)).result(wait=LONG) == "ABAB"
     assert (await handle.status()).state == "done"
     assert await mail.handle(handle.id).result() == 14
+
+
+async def test_who_waits_is_told(aclient: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And need not look: here it would do so once in a thousand seconds."""
+    monkeypatch.setattr(protocol, "POLL", 1000.0)
+    mail = aclient.jobs("mail")
+    go = asyncio.Event()
+
+    @mail.job(retries=0)
+    async def holds(fails: bool) -> int:
+        await go.wait()
+        if fails:
+            raise ValueError("no")
+        return 1
+
+    async with working(mail):
+        ends, fails = await holds.send(False), await holds.send(True)
+        waiting = [asyncio.create_task(one.result(wait=1000)) for one in (ends, fails)]
+        key = mail._place.keys.head
+        while not await aclient.command("HEXISTS", key, "waits"):  # noqa: ASYNC110  # they say so
+            await asyncio.sleep(0)
+        go.set()
+        done, _ = await asyncio.wait(waiting, timeout=LONG)
+        assert len(done) == 2
+        assert waiting[0].result() == 1
+        assert isinstance(waiting[1].exception(), JobFailed)
 
 
 def test_from_threads(client: Client) -> None:

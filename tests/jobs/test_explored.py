@@ -311,7 +311,7 @@ def test_one_job_a_key_whatever_happens_to_it(run: Run, window: str) -> None:
 
 NO_HOLDER = altered("add", "if holder and holder ~= id and", "if false and")
 KEEPS_THE_KEY = altered(
-    "turn", "        if claim:find(' u ', 1, true) then", "        if false then"
+    "turn", "        if flag == 'u' or flag == 'b' then", "        if false then"
 )
 FREES_ANY = altered(
     "turn",

@@ -1,14 +1,19 @@
+-- Those who wait are told who has ended. Who waits says so now and then: where nobody does, nothing is said.
+local function tell_waiters(q, id)
+  if q.waits == nil then q.waits = tonumber(redis.call('HGET', q.head, 'waits') or '0') end
+  -- Not ``call``: an ACL may forbid the channel, and who waits looks by itself.
+  if q.waits >= q.now_ms then redis.pcall('PUBLISH', q.channel, id) end
+end
 -- What became of a job is kept for those who ask, and told to those who wait.
 local function keep_outcome(q, id, result, keep_ms, word, text)
   if keep_ms <= 0 or not result then return end
-  redis.call('SET', result, word .. text, 'PX', digits(keep_ms))
-  -- Not ``call``: an ACL may forbid the channel, and who waits looks by itself.
-  redis.pcall('PUBLISH', q.channel, id)
+  redis.call('SET', result, word .. text, 'PX', keep_ms)
+  tell_waiters(q, id)
 end
 local function bury(q, id, window, key, now_ms)
   redis.call('ZADD', q.dead, digits(now_ms), id)
   release_key(q, id, window, key, now_ms)
-  redis.pcall('PUBLISH', q.channel, id)
+  tell_waiters(q, id)
 end
 -- It did not end: it waits again. ``R`` counts a try, ``X`` was the last one.
 local function come_back(q, id, claim, verdict, number, text, now_ms)
@@ -31,7 +36,7 @@ end
 -- (number: milliseconds), B handed back, X failed for good, P can't be read. Answers a letter each.
 local function settle(q, acks, results, now_ms)
   if #acks == 0 then return '-' end
-  local ids, said, stood, gone = {}, {}, {}, {}
+  local ids, said, stood, gone, counted = {}, {}, {}, {}, {}
   for i = 1, #acks, 5 do ids[#ids + 1] = acks[i] end
   local held = redis.call('HMGET', q.claims, unpack(ids))
   for i, id in ipairs(ids) do
@@ -43,7 +48,9 @@ local function settle(q, acks, results, now_ms)
       tell_try(q, verdict, id, now_ms, claim)
       if verdict == 'D' or verdict == 'C' then
         gone[#gone + 1] = id
-        if claim:find(' u ', 1, true) then
+        local flag = claim:match(' (%a) %S+$')
+        if flag == 'm' or flag == 'b' then counted[#counted + 1] = id end
+        if flag == 'u' or flag == 'b' then
           local _, _, _, window, key = head_of(redis.call('HGET', q.bodies, id) or '')
           release_key(q, id, window, key, now_ms)
         end
@@ -61,8 +68,8 @@ local function settle(q, acks, results, now_ms)
   end
   if #gone > 0 then
     redis.call('HDEL', q.bodies, unpack(gone))
-    redis.call('HDEL', q.counts, unpack(gone))
   end
+  if #counted > 0 then redis.call('HDEL', q.counts, unpack(counted)) end
   return table.concat(said)
 end
 

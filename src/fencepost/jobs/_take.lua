@@ -5,29 +5,36 @@ local function take(q, worker, turn, room, now_us, now_ms)
   local popped = redis.call('ZPOPMIN', q.ready, room)
   if #popped == 0 then return {}, '', 0 end
   local ids, taken, claims, leases, kept = {}, {}, {}, {}, {}
-  local places, late_ms = {}, 0
+  local places, late_ms, at, t = {}, 0, 0, 0
   for i = 1, #popped, 2 do
     ids[#ids + 1] = popped[i]
     local place_ms = tonumber(popped[i + 1]) % 4398046511104
-    places[#ids], late_ms = digits(place_ms), late_ms + math.max(now_ms - place_ms, 0)
+    places[#ids], late_ms = place_ms, late_ms + math.max(now_ms - place_ms, 0)
   end
   local records = redis.call('HMGET', q.bodies, unpack(ids))
   local counts = redis.call('HMGET', q.counts, unpack(ids))
   local epoch = math.max(tonumber(redis.call('HGET', q.head, 'epoch') or '0') + 1, now_us)
+  -- Of a claim: its epoch, the turn, when it began, its place, a letter (u: it holds a key, m: something is
+  -- counted against it, b: both), its worker.
+  local form = table.concat({'%.0f', turn, digits(now_ms), '%.0f', '%s', (worker:gsub('%%', '%%%%'))}, ' ')
   for i, id in ipairs(ids) do
     local record = records[i]
     if record then
-      local lease_ms, _, _, window, key = head_of(record)
-      local text, at = digits(epoch), #claims
-      if window == 'p' then release_key(q, id, window, key, now_ms) end
-      local flag = (window == '-' or window == 'p') and '-' or 'u'
-      claims[at + 1] = id
-      claims[at + 2] = table.concat({text, turn, digits(now_ms), places[i], flag, worker}, ' ')
-      leases[at + 1], leases[at + 2] = digits(now_ms + lease_ms), id
+      -- What most heads are like is looked at closely, and costs a third.
+      local lease_ms, window, key = record:match('^1 (%d+) %d %d+ (%-) ')
+      if not window then
+        local _
+        lease_ms, _, _, window, key = head_of(record)
+      end
+      local flag = '-'
+      if window == 'p' then release_key(q, id, window, key, now_ms) elseif window ~= '-' then flag = 'u' end
+      if counts[i] then flag = flag == 'u' and 'b' or 'm' end
+      local text = digits(epoch)
+      claims[at + 1], claims[at + 2] = id, string.format(form, epoch, places[i], flag)
+      leases[at + 1], leases[at + 2] = now_ms + lease_ms, id
       kept[at + 1], kept[at + 2] = id, text
-      local t = #taken
       taken[t + 1], taken[t + 2], taken[t + 3], taken[t + 4] = id, text, counts[i] or '', record
-      epoch = epoch + 1
+      at, t, epoch = at + 2, t + 4, epoch + 1
     end
   end
   if #claims > 0 then

@@ -1,6 +1,6 @@
 -- cancel: take a job out of the queue; one that runs is told only if that is asked for.
 -- KEYS   bodies {ns:jobs:queue}:b, due :d, ready :r, claimed :c, claims :e, counts :m, unique :u,
---        remembered :o, dead :x, result {ns:jobs:queue}:R:id
+--        remembered :o, dead :x, result {ns:jobs:queue}:R:id, head :q
 -- ARGV   id, running, channel
 -- needs: clock, record, place, unique, settle
 -- flags: allow-oom
@@ -10,11 +10,13 @@
 -- ->     GONE         it has ended, or never was
 local bodies, due, ready, claimed, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local counts, unique, remembered, dead, result = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local head = KEYS[11]
 local id, running, channel = ARGV[1], ARGV[2], ARGV[3]
 
 local q = {bodies = bodies, due = due, ready = ready, claimed = claimed, claims = claims, counts = counts,
   unique = unique, remembered = remembered, dead = dead, channel = channel}
 local _, now_ms = clock()
+q.head, q.now_ms = head, now_ms
 local record = redis.call('HGET', bodies, id)
 if not record then return {'GONE'} end
 local runs = redis.call('HEXISTS', claims, id) == 1

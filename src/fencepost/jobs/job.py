@@ -30,22 +30,20 @@ class Job:
     """
 
     __slots__ = (
-        *("_until", "_why", "answer", "crashes", "due", "ended", "fence", "id", "lease", "queue"),
+        *("_until", "_why", "crashes", "due", "ended", "fence", "id", "keep_ms", "lease", "queue"),
         *("record", "task", "tries"),
     )
 
-    def __init__(self, queue: str, claim: Claim, lease: float, sent: float) -> None:
+    def __init__(self, queue: str, claim: Claim, lease: float, keep_ms: int, sent: float) -> None:
         self.queue = queue
-        self.id = claim.id
-        self.fence = claim.epoch
-        self.tries = claim.counts.tries
-        self.crashes = claim.counts.crashes
+        self.id, self.fence, counts, self.record = claim
+        self.tries = counts.tries
+        self.crashes = counts.crashes
         self.lease = lease
-        self.record = claim.record
+        self.keep_ms = keep_ms
         self.due = sent + lease / 3
         self.task: asyncio.Task[Any] | None = None
         self.ended = False
-        self.answer = ""
         self._until = sent + lease * 0.9
         self._why = ""
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from fencepost._core import commands
 from fencepost._core.backoff import Backoff
@@ -55,6 +55,9 @@ PROMOTE: Final = 200
 RETRY: Final = Backoff(0.02, 1.0)
 RESENDS: Final = 3
 POLL: Final = 1.0
+WAITS: Final = 10.0
+"""Seconds for which one who waits for an end is to be told of it; it says so again and again."""
+ENDED: Final = frozenset({"done", "cancelled", "dead", "gone"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,7 @@ class New:
     kept: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(NamedTuple):
     """What a worker says of a job that it has run.
 
     Args:
@@ -202,7 +204,7 @@ async def cancel(io: Port, place: Place, job: str, running: bool) -> Cancelling:
     keys, unknown = place.keys, False
     names = (
         *(keys.bodies, keys.due, keys.ready, keys.claimed, keys.claims, keys.counts),
-        *(keys.unique, keys.remembered, keys.dead, keys.result(job)),
+        *(keys.unique, keys.remembered, keys.dead, keys.result(job), keys.head),
     )
     for number in range(RESENDS + 1):
         try:
@@ -244,14 +246,19 @@ async def ended(io: Port, place: Place, job: str, wait: float, bell: Bell) -> Jo
         while True:
             seen = await look(io, place, job)
             left = deadline - io.now()
-            if seen.state in ("done", "cancelled", "dead", "gone") or left <= 0:
+            if seen.state in ENDED or left <= 0:
                 return seen
             if not listening:
                 # Listen, then look again: an end between the two would never be heard.
                 listening = True
                 await io.call(bell.listen)
                 continue
-            await io.call(bell.hear, min(left, POLL))
+            # Else nobody is told: most jobs end and nobody waits for it.
+            until = int(io.server_ms()) + ms(WAITS)
+            await io.run(commands.raw("HSET", place.keys.head, "waits", until))
+            seen = await look(io, place, job)
+            if seen.state not in ENDED:
+                await io.call(bell.hear, min(left, POLL))
     finally:
         if listening:
             bell.close()
@@ -268,8 +275,9 @@ def turning(
     words: list[Any] = [me.name, me.turn + 1, room, limit, max(most, room), ms(LOOK), ms(REMEMBER)]
     words += (keys.channel, place.history)
     for ack in acks:
-        words += (ack.id, ack.epoch, ack.verdict, ack.number, ack.text)
-    return place.scripts.turn((*keys.turn, *(keys.result(ack.id) for ack in acks)), words)
+        words += ack
+    outcome = keys.result("")
+    return place.scripts.turn((*keys.turn, *[outcome + ack.id for ack in acks]), words)
 
 
 async def turn(

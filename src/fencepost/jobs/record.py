@@ -70,16 +70,21 @@ def unpack(record: bytes) -> tuple[str, list[Any], dict[str, Any]]:
     return task, args, kwargs
 
 
-def lease_of(record: bytes) -> float:
-    """Seconds of its lease, as the server has them."""
-    words = record.partition(b"\n")[0].split(b" ", 2)
-    return int(words[1]) / 1000 if len(words) > 2 and words[1].isdigit() else 20.0
+_heads: Final[dict[bytes, tuple[float, int]]] = {}
 
 
-def keep_of(record: bytes) -> int:
-    """Milliseconds for which what becomes of it is kept."""
-    last = record.partition(b"\n")[0].rpartition(b" ")[2]
-    return int(last) if last.isdigit() else 0
+def terms_of(record: bytes) -> tuple[float, int]:
+    """Seconds of its lease, and milliseconds for which what becomes of it is kept, as the server has them."""
+    top = record.partition(b"\n")[0]
+    found = _heads.get(top)
+    if found is None:
+        words = top.split(b" ")
+        well = len(words) == 7 and words[1].isdigit() and words[6].isdigit()
+        found = (int(words[1]) / 1000, int(words[6])) if well else (20.0, 0)
+        if len(_heads) > 1000:  # heads with keys are many
+            _heads.clear()
+        _heads[top] = found
+    return found
 
 
 def pack_value(value: Any, what: str) -> bytes:

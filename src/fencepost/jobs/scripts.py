@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fencepost._core.script import Script, load_script
 
@@ -29,8 +29,7 @@ class Counts:
 NONE: Final = Counts()
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A job that a worker has taken.
 
     Args:

@@ -25,7 +25,7 @@ from fencepost.errors import FencepostError, Refused
 from fencepost.jobs import protocol
 from fencepost.jobs.job import Cancel, Job, Retry, Snooze, running
 from fencepost.jobs.protocol import LOOK, Ack, Me, Place
-from fencepost.jobs.record import Unreadable, keep_of, lease_of, pack_value
+from fencepost.jobs.record import Unreadable, pack_value, terms_of
 from fencepost.jobs.renewer import Renewer
 from fencepost.jobs.scripts import Claim, Turned
 from fencepost.wire.pool import SyncServer
@@ -204,12 +204,11 @@ class Works:
             self.looked = clock()
             self.counts["turns"] += 1
             self.counts["late_ms"] += round(1000 * answer.late)
-            for ack, applied in zip(acks, answer.applied, strict=True):
-                self.counts["applied" if applied else "refused"] += 1
-                if not applied:
-                    log.warning("job %s: %s came too late and was refused", ack.id, ack.verdict)
+            if acks:
+                self._heard(acks, answer.applied)
             if answer.claims:
                 self._tell_known()
+                self.counts["begun"] += len(answer.claims)
                 for claim in answer.claims:
                     self._begin(claim, sent)
             self._rest(answer)
@@ -218,6 +217,16 @@ class Works:
                 self._stopping or (self._burst and not answer.claims and answer.wait != 0)
             ):
                 return
+
+    def _heard(self, acks: list[Ack], applied: tuple[bool, ...]) -> None:
+        """What the server said of our words."""
+        counted = sum(applied)
+        self.counts["applied"] += counted
+        if counted < len(acks):
+            self.counts["refused"] += len(acks) - counted
+            for ack, one in zip(acks, applied, strict=True):
+                if not one:
+                    log.warning("job %s: %s came too late and was refused", ack.id, ack.verdict)
 
     def _rest(self, answer: Turned) -> None:
         """How long until the next turn, if nothing happens before."""
@@ -254,11 +263,10 @@ class Works:
     # -- jobs
 
     def _begin(self, claim: Claim, sent: float) -> None:
-        lease = lease_of(claim.record)
-        job = Job(self._place.name, claim, lease, sent)
+        lease, keep_ms = terms_of(claim.record)
+        job = Job(self._place.name, claim, lease, keep_ms, sent)
         self._renewer.knows(lease)
         self._running[claim.epoch] = job
-        self.counts["begun"] += 1
         job.task = self._loop.create_task(self._run(job))
 
     async def _run(self, job: Job) -> None:
@@ -275,10 +283,12 @@ class Works:
             self._end(job, "B")
             raise
         try:
-            if task.is_async:
-                result = await self._in_loop(task, args, kwargs)
-            else:
+            if not task.is_async:
                 result = await self._in_thread(job, task, args, kwargs)
+            elif task.options.time_limit is None:
+                result = await task.function(*args, **kwargs)
+            else:
+                result = await self._in_time(task, task.options.time_limit, args, kwargs)
         except (Exception, SystemExit) as error:  # a job that calls sys.exit() ends no worker
             self._failed(job, task, error)
         except asyncio.CancelledError:
@@ -292,10 +302,7 @@ class Works:
         else:
             self._done(job, task, result)
 
-    async def _in_loop(self, task: Task[..., Any], args: Any, kwargs: Any) -> Any:
-        limit = task.options.time_limit
-        if limit is None:
-            return await task.function(*args, **kwargs)
+    async def _in_time(self, task: Task[..., Any], limit: float, args: Any, kwargs: Any) -> Any:
         try:
             async with asyncio.timeout(limit) as timer:
                 return await task.function(*args, **kwargs)
@@ -314,8 +321,7 @@ class Works:
         )
 
     def _done(self, job: Job, task: Task[..., Any], result: Any) -> None:
-        keep = keep_of(job.record)
-        packed = b""
+        keep, packed = job.keep_ms, b""
         if keep:
             try:
                 packed = pack_value(result, f"what {task.name} returns")
@@ -337,7 +343,7 @@ class Works:
                 self._end(job, "S", protocol.ms(error.after))
                 return
             case Cancel():
-                self._end(job, "C", keep_of(job.record), str(error))
+                self._end(job, "C", job.keep_ms, str(error))
                 return
         self.counts["failed"] += 1
         options, failures = task.options, job.tries + 1
