@@ -49,7 +49,11 @@ def _hits(kind: str, scale: Scale) -> list[Row]:
         aim = None
         if kind == "get" and name == "cachebox":
             aim = HIT_AIM
-        elif not name.startswith("fencepost") and name != "functools" and kind != "threads":
+        elif (
+            not name.startswith("fencepost")
+            and name not in ("functools", "dict")
+            and kind not in ("threads", "set")
+        ):
             aim = (
                 1.0
                 if name not in ("cachebox", "moka-py") or kind in ("decorator", "awaited")

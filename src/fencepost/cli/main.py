@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from fencepost import __version__
+from fencepost.cli.doctor import doctor
 from fencepost.cli.explore import explore
 from fencepost.cli.jobs import jobs
 from fencepost.cli.lab import lab
@@ -31,3 +32,4 @@ main.add_command(explore)
 main.add_command(lab)
 main.add_command(simulate)
 main.add_command(record)
+main.add_command(doctor)
