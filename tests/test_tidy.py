@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fencepost
-from fencepost import cache, election, jobs, likes, lock
+from fencepost import cache, election, jobs, likes, lock, testing
 from fencepost._core.script import read_contract
 from fencepost.jobs import outbox
 from support.require import require
@@ -50,6 +50,7 @@ PAIRS = [
     (jobs.SyncTiming, jobs.AsyncTiming),
     (jobs.DeadJobs, jobs.AsyncDead),
     (jobs.Worker, jobs.AsyncWorker),
+    (testing.DueJobs, testing.AsyncDueJobs),
     (outbox.Relay, outbox.AsyncRelay),
     (election.Election, election.AsyncElection),
     (election.Term, election.AsyncTerm),

@@ -15,6 +15,7 @@ Every step that a protocol takes is named after its script, command or function;
 line of such names, and replays for ever. See ``docs/explorer.md``.
 """
 
+from fencepost.testing.due import AsyncDueJobs, DueJobs
 from fencepost.testing.environment import (
     Move,
     delete,
@@ -37,7 +38,9 @@ from fencepost.testing.simulated import SimPort, Step
 from fencepost.testing.world import Cell, ServerState, Stored, View
 
 __all__ = [
+    "AsyncDueJobs",
     "Cell",
+    "DueJobs",
     "Faults",
     "Finding",
     "Found",
