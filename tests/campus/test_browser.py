@@ -238,6 +238,33 @@ def test_a_heart_works_by_keyboard_and_keeps_the_focus(
             expect(visitor.heart(item)).to_be_focused()
 
 
+PRESS_AT_ONCE = """async item => {
+  const heart = () => document.getElementById(`heart-${item}`);
+  window.mark = "this page";
+  await new Promise(done => {
+    const again = () => setTimeout(() => { heart().click(); done(); });
+    document.addEventListener("htmx:afterSwap", again, {once: true});
+    heart().click();
+  });
+}"""
+
+
+@pytest.mark.parametrize("settles", [None, 20])
+def test_a_heart_that_was_just_swapped_in_is_clicked_without_a_new_page(
+    visit: Callable[..., Any], item: int, settles: int | None
+) -> None:
+    """What was swapped in is bound at once; with the time that htmx takes by default, a click that comes
+    before goes the way of a page without script, and the focus is lost."""
+    with visit() as visitor:
+        visitor.sign_in("ada")
+        if settles is not None:
+            visitor.page.evaluate("ms => { htmx.config.defaultSettleDelay = ms }", settles)
+        visitor.page.evaluate(PRESS_AT_ONCE, item)
+        visitor.sees(item, False, "0")
+        visitor.page.wait_for_load_state("load")
+        assert visitor.page.evaluate("window.mark ?? ''") == ("" if settles else "this page")
+
+
 def test_without_an_answer_the_heart_is_unknown_until_there_is_one(
     visit: Callable[..., Any], item: int
 ) -> None:
