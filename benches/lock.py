@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
 
-from benches.runner import Case, Load, Looped, Row, Scale, compare, duel, server
-from fencepost import AsyncClient
+from benches.runner import Case, Load, Looped, Row, Scale, Threaded, compare, duel, server
+from fencepost import AsyncClient, Client
+from fencepost._core.aio import token
+from fencepost.lock.protocol import Ask
+from fencepost.lock.scripts import SCRIPTS
 
 PEER = "redis-py Lock"
 PAIR_AIM = 2.5  # PINGs of the same client, at most
@@ -21,15 +24,83 @@ WAKE_AIM = 2.0  # ms after a release, at most
 CRASH_AIM = 50.0  # ms after the end of a dead holder's lease, at most
 
 
+def _taken_of(client: Any, kind: str) -> Any:
+    """What is taken and given back."""
+    match kind:
+        case "permit":
+            return client.semaphore("b", permits=5, wait=600)
+        case "read":
+            return client.rwlock("b", wait=600).read()
+        case _:
+            return client.lock("b", wait=600)
+
+
 @contextlib.asynccontextmanager
-async def _ours(path: str) -> AsyncIterator[Load]:
+async def _ours(path: str, kind: str = "lock") -> AsyncIterator[Load]:
     async with AsyncClient.from_url(f"unix://{path}") as client:
-        lock = client.lock("b", wait=600)
+        taken = _taken_of(client, kind)
 
         async def work(worker: int, calls: int) -> None:
             for _ in range(calls):
-                async with lock:
+                async with taken:
                     pass
+
+        yield Load(work)
+
+
+@contextlib.contextmanager
+def _in_a_thread(path: str, kind: str) -> Iterator[Threaded]:
+    with Client.from_url(f"unix://{path}") as client:
+        taken = _taken_of(client, kind)
+        nothing = _Nothing(client, taken)
+
+        def work(worker: int, calls: int) -> None:
+            match kind:
+                case "ping":
+                    for _ in range(calls):
+                        client.command("PING")
+                case "nothing":
+                    for _ in range(calls):
+                        for call in nothing.pair():
+                            client._server.run(call)
+                case _:
+                    for _ in range(calls):
+                        with taken:
+                            pass
+
+        with Threaded(work, 1) as contestant:
+            yield contestant
+
+
+class _Nothing:
+    """The calls of a lock's pair, with all they say, to scripts that do nothing: no pair costs less."""
+
+    def __init__(self, client: Any, lock: Any) -> None:
+        self._place = getattr(lock, "_place", None)
+        self._scripts = [
+            getattr(SCRIPTS, verb).with_text(f"return {{{answer}}}")
+            for verb, answer in (("acquire", "'TAKEN', '1'"), ("release", "'RELEASED'"))
+        ]
+
+    def pair(self) -> Iterator[Any]:
+        attempt = token()
+        for script, call in zip(
+            self._scripts,
+            (self._place.take(Ask(attempt, "host:1", 10.0, 10.0)), self._place.give_back(attempt)),
+            strict=True,
+        ):
+            yield script(call.keys, call.args)
+
+
+@contextlib.asynccontextmanager
+async def _nothing(path: str) -> AsyncIterator[Load]:
+    async with AsyncClient.from_url(f"unix://{path}") as client:
+        nothing = _Nothing(client, client.lock("b"))
+
+        async def work(worker: int, calls: int) -> None:
+            for _ in range(calls):
+                for call in nothing.pair():
+                    await client.port.run(call)
 
         yield Load(work)
 
@@ -68,17 +139,34 @@ def _pair(width: int, scale: Scale) -> list[Row]:
     return [result.cpu(what, PEER), result.rate(what, PEER)]
 
 
-def _in_pings(scale: Scale) -> list[Row]:
-    with (
-        server() as path,
-        Looped(partial(_ours, path), 1) as ours,
-        Looped(partial(_ping, path), 1) as pings,
-    ):
-        result = duel(ours, pings, scale)
-    pairs = zip(result.ours, result.peer, strict=True)
-    cost = statistics.median(ping.per_second / pair.per_second for pair, ping in pairs)
-    what = "lock and release, 1 coroutine"
-    return [Row(what, "PINGs", cost, "the aim", PAIR_AIM, PAIR_AIM / cost, 1.0)]
+def _in_pings(kind: str, scale: Scale) -> list[Row]:
+    """What a pair costs in PINGs of the same client; a pair of scripts that do nothing is its floor."""
+    rows = []
+    for face in ("coroutine", "thread"):
+        with server() as path, contextlib.ExitStack() as both:
+            if face == "thread":
+                ours: Any = both.enter_context(_in_a_thread(path, kind))
+                pings: Any = both.enter_context(_in_a_thread(path, "ping"))
+            else:
+                opened = (
+                    partial(_nothing, path) if kind == "nothing" else partial(_ours, path, kind)
+                )
+                ours = both.enter_context(Looped(opened, 1))
+                pings = both.enter_context(Looped(partial(_ping, path), 1))
+            result = duel(ours, pings, scale)
+        pairs = zip(result.ours, result.peer, strict=True)
+        cost = statistics.median(ping.per_second / pair.per_second for pair, ping in pairs)
+        if kind == "lock":
+            what = f"lock and release, 1 {face}"
+            rows.append(Row(what, "PINGs", cost, "the aim", PAIR_AIM, PAIR_AIM / cost, 1.0))
+        else:
+            words = {
+                "nothing": "the same calls to scripts that do nothing",
+                "permit": "a permit of a semaphore and back",
+                "read": "the reading of a read/write lock and back",
+            }
+            rows.append(Row(f"{words[kind]}, 1 {face}", "PINGs", cost))
+    return rows
 
 
 # -- fairness
@@ -208,7 +296,10 @@ def _after_a_crash(scale: Scale) -> list[Row]:
 
 def cases() -> list[Case]:
     return [
-        Case("lock pair in PINGs", _in_pings),
+        *(
+            Case(f"{kind} pair in PINGs", partial(_in_pings, kind))
+            for kind in ("lock", "nothing", "permit", "read")
+        ),
         *(Case(f"lock pair, {width}", partial(_pair, width)) for width in (1, 8, 64)),
         *(Case(f"lock fairness, {width}", partial(_fairness, width)) for width in (8, 64)),
         Case("lock wake-up", _wake_up),

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from fencepost import AsyncClient, Client
-from fencepost.errors import LeaseLost, LockTimeout, Refused
+from fencepost.errors import LeaseLost, LockTimeout, OutcomeUnknown, Refused, Unavailable
 from fencepost.lock import AsyncLease, Lease
 from fencepost.lock.protocol import Ask
 from support.faces import every_face
 from support.lockfaces import LockFace, renewed
 from support.loops import on_both_loops
+from support.proxy import Proxy
 
 OpenFace = Callable[..., LockFace]
 
@@ -274,6 +275,22 @@ async def test_a_decorated_function_holds_a_permit(open_face: OpenFace) -> None:
     await asyncio.gather(*(work() for _ in range(20)))
     assert most <= 3
     assert await face.keys() == set()
+
+
+@every_face
+async def test_a_permit_for_a_load_is_not_waited_for_while_the_server_is_away(
+    kind: str, open_face: OpenFace, proxy: Proxy
+) -> None:
+    """``acquire`` would try on for all of its ten minutes."""
+    face = open_face(kind, proxy.url, budget=0.2)
+    semaphore = face.client.semaphore("x", permits=1)
+    await face.command("PING")
+    proxy.hold("request")
+    with pytest.raises((OutcomeUnknown, Unavailable)):
+        await face.call(semaphore._admit, 600)
+    proxy.release("request")
+    await face.settled()
+    assert await face.call(semaphore.holders) == ()
 
 
 @on_both_loops
