@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 def settings(tmp_path: Path, server_url: str, namespace: str) -> Settings:
     """A campus of this test alone, on the shared server."""
-    return Settings(data=tmp_path / "data", url=server_url, namespace=namespace, drain=5.0)
+    return Settings(
+        data=tmp_path / "data", url=server_url, namespace=namespace, drain=5.0, duties=False
+    )
 
 
 @pytest.fixture

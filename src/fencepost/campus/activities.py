@@ -48,6 +48,11 @@ class Activities:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
+    @property
+    def engine(self) -> Engine:
+        """Where the table is, for what shares its transactions."""
+        return self._engine
+
     def add(self, new: NewActivity) -> Activity:
         """Insert one; returns it with its id."""
         created = datetime.now(UTC).replace(microsecond=0)

@@ -153,7 +153,7 @@ async def list_liked(request: Request) -> Response:
 async def healthz(request: Request) -> Response:
     checks = await _campus(request).health()
     if all(state == "ok" for state in checks.values()):
-        return JSONResponse({"status": "ok", **checks})
+        return JSONResponse({"status": "ok", **checks, **_campus(request).duties.shown()})
     slug = "unavailable" if checks["database"] == "ok" else "database-unavailable"
     detail = "; ".join(f"{name}: {state}" for name, state in checks.items())
     raise Problem(slug, f"{detail}.", headers={"Retry-After": "1"}, extra={"checks": checks})
@@ -298,7 +298,18 @@ OPERATIONS = [
         "/healthz",
         healthz,
         "Whether the database and the like server answer",
-        Answer(200, "Both do.", "Health", {"status": "ok", "database": "ok", "likes": "ok"}),
+        Answer(
+            200,
+            "Both do.",
+            "Health",
+            {
+                "status": "ok",
+                "database": "ok",
+                "likes": "ok",
+                "leader": "web-1:4711",
+                "leads": False,
+            },
+        ),
         fails=("unavailable", "database-unavailable"),
     ),
     Operation(

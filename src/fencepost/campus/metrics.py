@@ -60,6 +60,24 @@ class Metrics:
             "1 if the like server answered when it was last asked.",
             registry=self.registry,
         )
+        self.leads = Gauge(
+            "campus_leader",
+            "1 while this process leads: it audits and makes the digests.",
+            registry=self.registry,
+        )
+        self.duty_runs = Counter(
+            "campus_duty_runs",
+            "Runs of the leader's duties: done, skipped (somebody had done it), refused (somebody newer"
+            " leads), failed.",
+            ["duty", "verdict"],
+            registry=self.registry,
+        )
+        self.duty_running = Gauge(
+            "campus_duty_running",
+            "1 while this process runs a duty.",
+            ["duty"],
+            registry=self.registry,
+        )
         self.backlog_items = Gauge(
             "fencepost_likes_backlog_items",
             "Activities whose likes wait in the journal.",

@@ -102,7 +102,14 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         {"liked": {"type": "boolean"}, "like_count": _COUNT, "changed": {"type": "boolean"}}
     ),
     "Health": _object(
-        {name: {"type": "string", "const": "ok"} for name in ("status", "database", "likes")}
+        {
+            **{name: {"type": "string", "const": "ok"} for name in ("status", "database", "likes")},
+            "leader": {
+                "type": "string",
+                "description": "Who audits and makes the digests, as this service knows; empty: unknown.",
+            },
+            "leads": {"type": "boolean", "description": "Whether that is this service."},
+        }
     ),
     "Problem": {
         "type": "object",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fencepost.campus.service import Campus
     from fencepost.campus.settings import Settings
 
-_GRACE = 5.0  # seconds past the drain after which a stop is forced
+_GRACE = 10.0  # seconds past the drain after which a stop is forced
 
 
 class CannotServe(Exception):

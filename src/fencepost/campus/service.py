@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
@@ -14,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from fencepost import AsyncClient
 from fencepost.campus.activities import Activities, Activity, NewActivity
 from fencepost.campus.catalogue import MISSING_TTL, Catalogue
+from fencepost.campus.duties import Duties
 from fencepost.campus.metrics import Metrics
 from fencepost.campus.problems import log, not_durable, unchanged
 from fencepost.campus.samples import samples
@@ -22,6 +24,7 @@ from fencepost.campus.tables import activities, activities_likes, create_tables,
 from fencepost.errors import FencepostError, OutcomeUnknown, Overloaded, Refused, UnknownItem
 from fencepost.likes import LikeOptions, SqlLikes
 from fencepost.server import start
+from fencepost.sql import guards
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -64,8 +67,14 @@ class Campus:
     likes: AsyncLikes
     sessions: Sessions
     metrics: Metrics = field(default_factory=Metrics)
+    duties: Duties = field(init=False)
     left: int | None = None
     """Once closed: of how many activities likes were still in the journal; None if unknown."""
+
+    def __post_init__(self) -> None:
+        self.duties = Duties(
+            self.settings, self.activities.table.engine, self.client, self.likes, self.metrics
+        )
 
     async def page(self, user: str | None, after: int | None, limit: int) -> Page:
         """A page of cards; activities come even when the like server does not answer."""
@@ -274,7 +283,8 @@ async def open_campus(settings: Settings) -> AsyncIterator[Campus]:
         engine = open_engine(settings)
         stack.callback(engine.dispose)
         store = open_store(engine)
-        await run_in_threadpool(create_tables, engine, store.create_tables)
+        gates = partial(guards.create_tables, engine)
+        await run_in_threadpool(create_tables, engine, store.create_tables, gates)
         table = Activities(engine)
         if settings.samples:
             await run_in_threadpool(table.add_once, "samples", samples(datetime.now(UTC)))
@@ -297,6 +307,8 @@ async def open_campus(settings: Settings) -> AsyncIterator[Campus]:
             campus.metrics.watch_cache(cache.name, cache.stats)
         campus.metrics.link.set(1)
         await stack.enter_async_context(_flushing(campus))
+        if settings.duties:
+            await stack.enter_async_context(campus.duties.on_duty())
         yield campus
 
 

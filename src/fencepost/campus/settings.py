@@ -11,6 +11,8 @@ from fencepost.errors import Refused
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 TOKEN_MIN = 8
 SECRET_MIN = 16
+MAX_LEADER_TTL = 3600.0
+MIN_PERIOD = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,11 @@ class Settings:
         allow_hosts: Names that requests may be addressed to, besides loopback and ``host``.
         flusher: Whether this process writes likes from the journal to SQL.
         samples: Whether the first run makes sample activities.
+        duties: Whether this process stands for election; the leader audits and makes the digests.
+        leader_ttl: Seconds after which another one leads if the leader has died.
+        digest_every: Seconds that a digest covers; they end at multiples of it, UTC.
+        audit_every: Seconds between two audits.
+        audit_sample: How many activities an audit compares, beside those that are owed to SQL.
         budget: Seconds that one call to the like server may take.
         drain: Seconds that a stop may take before the process gives up.
 
@@ -48,6 +55,11 @@ class Settings:
     allow_hosts: tuple[str, ...] = ()
     flusher: bool = True
     samples: bool = True
+    duties: bool = True
+    leader_ttl: float = 15.0
+    digest_every: float = 86_400.0
+    audit_every: float = 3600.0
+    audit_sample: int = 100
     budget: float = 2.0
     drain: float = 10.0
 
@@ -56,6 +68,12 @@ class Settings:
             raise Refused(f"port {self.port} is no TCP port: choose one from 1 to 65535")
         if self.budget <= 0 or self.drain <= 0:
             raise Refused("budget and drain are seconds greater than 0")
+        if not 0.5 <= self.leader_ttl <= MAX_LEADER_TTL:
+            raise Refused(f"leader_ttl is 0.5 to {MAX_LEADER_TTL:g} seconds")
+        if self.digest_every < MIN_PERIOD or self.audit_every < MIN_PERIOD:
+            raise Refused(f"digest_every and audit_every are {MIN_PERIOD:g} seconds or more")
+        if self.audit_sample < 1:
+            raise Refused("audit_sample is 1 or more")
         if self.token is None and not is_loopback(self.host):
             raise Refused(
                 f"{self.host} can be reached from other machines: set FENCEPOST_TOKEN"

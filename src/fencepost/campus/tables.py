@@ -18,6 +18,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
     create_engine,
     event,
     func,
@@ -79,6 +80,18 @@ activities_likes = Table(
     Column("activity_id", ForeignKey(activities.c.id, ondelete="CASCADE"), primary_key=True),
     Column("user_id", String(USER_MAX), primary_key=True, index=True),
     Column("liked_at", UtcDateTime, nullable=False, server_default=func.now()),
+)
+
+# What the leader has done, once for each period; written in the transaction that passes its gate.
+runs = Table(
+    "campus_runs",
+    metadata,
+    Column("duty", String(40), primary_key=True),
+    Column("period", UtcDateTime, primary_key=True),  # when it began
+    Column("fence", BigInteger, nullable=False),
+    Column("leader", String(200), nullable=False),
+    Column("made_at", UtcDateTime, nullable=False),
+    Column("result", Text, nullable=False),  # JSON
 )
 
 # What happened once in the life of this database, whatever the number of processes.

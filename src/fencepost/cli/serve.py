@@ -37,6 +37,32 @@ from fencepost.cli.campus import make_settings, missing, where_options
 @click.option("--flusher/--no-flusher", default=True, help="Write likes from the journal to SQL.")
 @click.option("--samples/--no-samples", default=True, help="Sample activities at the first run.")
 @click.option(
+    "--duties/--no-duties",
+    default=True,
+    help="Stand for election; the leader audits the likes and makes the digests.",
+)
+@click.option(
+    "--leader-ttl",
+    type=float,
+    default=15.0,
+    show_default=True,
+    help="Seconds after which another one leads if the leader has died.",
+)
+@click.option(
+    "--digest-every",
+    type=float,
+    default=86_400.0,
+    show_default=True,
+    help="Seconds that a digest covers; they end at multiples of it, UTC.",
+)
+@click.option(
+    "--audit-every",
+    type=float,
+    default=3600.0,
+    show_default=True,
+    help="Seconds between two audits.",
+)
+@click.option(
     "--drain", type=float, default=10.0, show_default=True, help="Seconds that a stop may take."
 )
 def serve(**options: Any) -> None:

@@ -244,10 +244,10 @@ class AsyncElection(_Election):
 
     async def _give_back(self, term: AsyncTerm) -> None:
         try:
-            await term._give_back()  # noqa: SLF001
+            confirmed = await term._give_back()  # noqa: SLF001
         finally:
             term.mark_ended()
-        if term.released:
+        if confirmed:
             await self._announce()
 
     def _clear(self, term: AsyncTerm) -> None:
@@ -379,10 +379,10 @@ class Election(_Election):
 
     def _give_back(self, term: Term) -> None:
         try:
-            term._give_back()  # noqa: SLF001
+            confirmed = term._give_back()  # noqa: SLF001
         finally:
             term.mark_ended()
-        if term.released:
+        if confirmed:
             self._announce()
 
     def _clear(self, term: Term) -> None:

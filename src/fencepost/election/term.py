@@ -233,12 +233,15 @@ class AsyncTerm(_Term):
         finally:
             self._unwatch(told)
 
-    async def _give_back(self) -> None:
+    async def _give_back(self) -> bool:
+        """Whether the server has confirmed it; if not, it is done in the background."""
         if self.lost:
             self.abandon()  # no await: our cancel of its work may still be on its way
-            return
-        with contextlib.suppress(FencepostError):  # then it is done in the background
-            await self.lease.release()
+            return False
+        try:
+            return bool(await self.lease.release())
+        except FencepostError:
+            return False
 
 
 class Term(_Term):
@@ -259,9 +262,11 @@ class Term(_Term):
         finally:
             self._unwatch(changed.set)
 
-    def _give_back(self) -> None:
+    def _give_back(self) -> bool:
         if self.lost:
             self.abandon()
-            return
-        with contextlib.suppress(FencepostError):
-            self.lease.release()
+            return False
+        try:
+            return bool(self.lease.release())
+        except FencepostError:
+            return False
