@@ -43,6 +43,7 @@ PAIRS = [
     (lock.RWLock, lock.AsyncRWLock),
     (lock.RWSide, lock.AsyncRWSide),
     (lock.Leases, lock.AsyncLeases),
+    (fencepost.Quorum, fencepost.AsyncQuorum),
     (lock.FencedScript, lock.AsyncFencedScript),
     (jobs.Jobs, jobs.AsyncJobs),
     (jobs.JobHandle, jobs.AsyncJobHandle),
@@ -281,7 +282,7 @@ def test_script_keeps_its_contract(path: Path) -> None:
     contract = read_contract(text)
     assert contract.verb == path.stem
     for name in contract.needs:
-        homes = (path.parent, SOURCE / "journal")
+        homes = (path.parent, path.parent.parent, SOURCE / "journal")
         assert any((home / f"_{name}.lua").exists() for home in homes), f"needs {name}"
 
 

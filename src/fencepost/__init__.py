@@ -19,9 +19,11 @@ from fencepost.errors import (
     UnknownItem,
     WaitTimeout,
 )
+from fencepost.quorum import AsyncQuorum, Quorum
 
 __all__ = [
     "AsyncClient",
+    "AsyncQuorum",
     "Client",
     "ClientClosed",
     "ConfigMismatch",
@@ -32,6 +34,7 @@ __all__ = [
     "LockTimeout",
     "OutcomeUnknown",
     "Overloaded",
+    "Quorum",
     "RefreshRejected",
     "Refused",
     "ServerError",

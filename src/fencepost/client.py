@@ -14,7 +14,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from fencepost._core import commands
 from fencepost._core.aio import AsyncPort
@@ -348,6 +348,8 @@ class AsyncClient(_Base):
         fair: bool = False,
         reentrant: bool = False,
         owner: str | None = None,
+        after_restart: Literal["trust", "wait"] = "trust",
+        max_ttl: float = 30.0,
     ) -> AsyncLock:
         """The lock ``name``; see ``fencepost.lock.AsyncLock``. No I/O until it is used.
 
@@ -359,6 +361,8 @@ class AsyncClient(_Base):
             fair: First come, first served.
             reentrant: Whoever holds it through this object may enter it again.
             owner: What the holder calls itself, for people; None is ``host:pid``.
+            after_restart: ``wait``: a server that came back gives the lock only after ``max_ttl``.
+            max_ttl: With that: seconds of the longest ttl of any lock there, alike everywhere.
 
         Raises:
             Refused: A value that can't work.
@@ -366,7 +370,14 @@ class AsyncClient(_Base):
         from fencepost.lock import AsyncLock, LockOptions
 
         options = LockOptions(
-            ttl=ttl, wait=wait, max_hold=max_hold, fair=fair, reentrant=reentrant, owner=owner
+            ttl=ttl,
+            wait=wait,
+            max_hold=max_hold,
+            fair=fair,
+            reentrant=reentrant,
+            owner=owner,
+            after_restart=after_restart,
+            max_ttl=max_ttl,
         )
         return AsyncLock(self, name, options)
 
@@ -593,12 +604,21 @@ class Client(_Base):
         fair: bool = False,
         reentrant: bool = False,
         owner: str | None = None,
+        after_restart: Literal["trust", "wait"] = "trust",
+        max_ttl: float = 30.0,
     ) -> Lock:
         """The lock ``name``; see ``AsyncClient.lock``."""
         from fencepost.lock import Lock, LockOptions
 
         options = LockOptions(
-            ttl=ttl, wait=wait, max_hold=max_hold, fair=fair, reentrant=reentrant, owner=owner
+            ttl=ttl,
+            wait=wait,
+            max_hold=max_hold,
+            fair=fair,
+            reentrant=reentrant,
+            owner=owner,
+            after_restart=after_restart,
+            max_ttl=max_ttl,
         )
         return Lock(self, name, options)
 

@@ -215,7 +215,7 @@ LOOKS_AWAY = altered("acquire", "if not held[1] and overtaken", "if overtaken")
 RELEASES_ANY = altered(
     "release", "if redis.pcall('HGET', lock, 'attempt') ~= attempt then return {'LOST'} end\n", ""
 )
-NO_COUNTER = altered("acquire", "tonumber(mark[1] or '0') + 1, now_ms", "0, now_ms")
+NO_COUNTER = altered("acquire", "tonumber(mark[1] or '0') + 1, near_us", "0, near_us")
 NO_FLOOR = altered("acquire", "now_ms * 1000, tonumber(floor))", "now_ms * 1000)")
 
 

@@ -111,7 +111,7 @@ async def test_concurrent_campaigns_have_an_order(open_face: OpenFace, seed: int
 
 
 LOOKS_AWAY = altered("acquire", "if not held[1] and overtaken", "if overtaken")
-FALLS = altered("acquire", "tonumber(mark[1] or '0') + 1, now_ms * 1000", "0, 5000")
+FALLS = altered("acquire", "tonumber(mark[1] or '0') + 1, near_us or now_ms * 1000", "0, 5000")
 
 
 @pytest.mark.parametrize(

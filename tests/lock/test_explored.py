@@ -156,8 +156,8 @@ def test_fences_increase_under_an_operator_and_lost_replies(run: Run) -> None:
     clean(run(world, actors, {"x": expiry(1, of_the_lease)}, faults=faults))
 
 
-NO_COUNTER = altered("acquire", "tonumber(mark[1] or '0') + 1, now_ms", "0, now_ms")
-NO_CLOCK = altered("acquire", "now_ms * 1000, tonumber(floor))", "tonumber(floor))")
+NO_COUNTER = altered("acquire", "tonumber(mark[1] or '0') + 1, near_us", "0, near_us")
+NO_CLOCK = altered("acquire", "near_us or now_ms * 1000, tonumber(floor))", "tonumber(floor))")
 
 
 @pytest.mark.parametrize(

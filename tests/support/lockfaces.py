@@ -8,7 +8,7 @@ import inspect
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from fencepost import AsyncClient, Client
+from fencepost import AsyncClient, AsyncQuorum, Client, Quorum
 from fencepost._core.aio import clock
 from support.until import until, until_sync
 
@@ -122,3 +122,26 @@ def renewed_sync(lease: Any, times: int = 1) -> None:
 def _turns(lease: Any) -> int:
     counts = lease._keeper.counts
     return int(counts["renewed"] + counts["lost"])
+
+
+class QuorumFace(LockFace):
+    """A quorum of either face."""
+
+    def __init__(self, kind: str, urls: list[str], namespace: str, **options: Any) -> None:
+        self.kind = kind
+        self._threads = ThreadPoolExecutor(64)
+        maker = AsyncQuorum if kind == "async" else Quorum
+        self.client: Any = maker.from_urls(urls, namespace=namespace, **options)
+
+    async def init(self, **more: Any) -> Any:
+        return await self.call(self.client.init, **more)
+
+    async def left(self) -> set[str]:
+        """What there is on any server that answers but counters, marks and birth records."""
+        names = set()
+        for url in [client._address for client in self.client._clients]:
+            with Client(None, namespace=self.client.namespace) as one:
+                one._address = url
+                found = one.command("KEYS", f"*{self.client.namespace}:lock:*")
+            names |= {key.decode().rpartition("}:")[2] for key in found}
+        return {name for name in names if name != "f" and not name.startswith("x:")}

@@ -225,6 +225,11 @@ def lock_keys(namespace: str, name: str, kind: str = "lock") -> LockKeys:
     return LockKeys(f"{tag}:l", f"{tag}:f", f"{tag}:q", f"{tag}:a", f"{tag}:c", f"{tag}:e")
 
 
+def birth_record(namespace: str) -> str:
+    """The key in which a server that votes keeps who it was: not in the slot of any lock."""
+    return f"{{{escape(namespace)}}}:born"
+
+
 def gate_of(key: str) -> str:
     """The key of the gate before a key of the user's: always in that key's slot.
 

@@ -15,6 +15,7 @@ from fencepost.lock.taker import AsyncTaker, SyncTaker, Taker
 
 if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client
+    from fencepost.quorum import AsyncQuorum, Quorum
 
 __all__ = ["AsyncLease", "AsyncLock", "Lease", "Lock"]
 
@@ -24,9 +25,19 @@ class _Lock(Taker):
 
     options: LockOptions
 
-    def __init__(self, client: AsyncClient | Client, name: str, options: LockOptions) -> None:
+    def __init__(
+        self,
+        client: AsyncClient | Client | AsyncQuorum | Quorum,
+        name: str,
+        options: LockOptions,
+        place: Place | None = None,
+    ) -> None:
         super().__init__(client, name, options)
-        self._place = Place(name, lock_keys(client.namespace, name))
+        if place is None and options.after_restart == "wait":
+            from fencepost.lock.quorum.guarded import ground
+
+            self._client, place = ground(client, name, options)
+        self._place = place or Place(name, lock_keys(client.namespace, name))
 
     def _again(self, who: Any) -> Any:
         held = self._held_by(who)

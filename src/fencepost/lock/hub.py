@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fencepost._core.observe import Hook
+    from fencepost.lock.quorum.hub import QuorumHub
     from fencepost.wire.address import Address
     from fencepost.wire.options import WireOptions
 
@@ -49,13 +51,36 @@ class Hub:
         self.keeper = Keeper(OneServer(SyncServer(locate, options, hook)), options.budget, hook)
         self.listener = Listener(locate, options)
         self.owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._guarded: QuorumHub | None = None
+        self._make_guarded = partial(_guarded, locate, options, hook, self.listener)
+        self._making = threading.Lock()
+
+    @property
+    def guarded(self) -> QuorumHub:
+        """The same for locks whose server waits after it came back."""
+        with self._making:
+            if self._guarded is None:
+                self._guarded = self._make_guarded()
+            return self._guarded
 
     def close(self) -> None:
         """End what must be ended, and stop."""
         self.listener.close()
+        if self._guarded is not None:
+            self._guarded.keeper.close()
         self.keeper.close()
 
     def forget(self) -> None:
         """In a forked child: let go of what is the parent's."""
         self.listener.forget()
+        if self._guarded is not None:
+            self._guarded.keeper.forget()
         self.keeper.forget()
+
+
+def _guarded(
+    locate: Callable[[], Address], options: WireOptions, hook: Hook, listener: Listener
+) -> QuorumHub:
+    from fencepost.lock.quorum.hub import QuorumHub
+
+    return QuorumHub([locate], options, hook, [listener])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from fencepost._core.keys import escape
 from fencepost.errors import Refused
@@ -60,10 +60,27 @@ class LockOptions(LeaseOptions):
         fair: First come, first served. Otherwise a newcomer may be quicker than who waits, but no
             more than 16 times in a row. Give it alike wherever the lock is used.
         reentrant: Whoever holds the lock through this lock object may enter it again.
+        after_restart: ``trust``: a server that came back, perhaps without its last second, gives the
+            lock at once. ``wait``: only after ``max_ttl``, when no lease can stand that it has
+            forgotten; and it prolongs none. Give it alike wherever the lock is used.
+        max_ttl: With ``wait``: seconds of the longest ttl of any lock on that server, alike everywhere.
     """
 
     fair: bool = False
     reentrant: bool = False
+    after_restart: Literal["trust", "wait"] = "trust"
+    max_ttl: float = 30.0
+
+    def __post_init__(self) -> None:
+        LeaseOptions.__post_init__(self)
+        if self.after_restart not in ("trust", "wait"):
+            raise Refused(f"after_restart is 'trust' or 'wait', got {self.after_restart!r}")
+        check_max_ttl(self.max_ttl)
+        if self.after_restart == "wait" and self.ttl > self.max_ttl:
+            raise Refused(
+                f"ttl {self.ttl:g} s is longer than max_ttl {self.max_ttl:g} s, for which a server that "
+                "came back gives no lock; shorten ttl, or raise max_ttl everywhere"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +109,16 @@ def check_count(what: str, value: object, most: int) -> None:
     """
     if type(value) is not int or not 1 <= value <= most:
         raise Refused(f"{what} is a whole number from 1 to {most:,}, got {value!r}")
+
+
+def check_max_ttl(value: object) -> None:
+    """Refuse what is no longest lease.
+
+    Raises:
+        Refused: It is no number of seconds that a lease can last.
+    """
+    if not _number(value) or not MIN_TTL <= value <= MAX_TTL:  # type: ignore[operator]
+        raise Refused(f"max_ttl is in seconds, {MIN_TTL:g} to {MAX_TTL:g}, got {value!r}")
 
 
 def check_wait(value: object) -> None:

@@ -167,6 +167,10 @@ class Tried:
     open: bool = False
     doubt: bool = False
 
+    def left(self, attempt: str) -> list[str]:
+        """The attempts that must be ended if it is given up."""
+        return [attempt] if self.open else []
+
 
 @dataclass(slots=True)  # not frozen, which would cost 2 µs a pair
 class Grant:
@@ -176,11 +180,13 @@ class Grant:
         fence: Greater than every one drawn before.
         sent: When the request was sent.
         until: When the lease must not be trusted any more.
+        attempt: Under which name, if not that of the ``Ask``.
     """
 
     fence: int
     sent: float
     until: float
+    attempt: str = ""
 
 
 class Bell(Protocol):

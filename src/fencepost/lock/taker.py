@@ -21,7 +21,6 @@ from fencepost.lock.protocol import OVERTAKES, Ask, Ending, Grant, Place, Tried
 from fencepost.wire.bells import AsyncBell, SyncBell
 
 if TYPE_CHECKING:
-    from fencepost.client import AsyncClient, Client
     from fencepost.lock.hub import Hub
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Taker(ABC):
     """What both faces share: the name, the options, and who is inside by which task or thread."""
 
-    def __init__(self, client: AsyncClient | Client, name: str, options: LeaseOptions) -> None:
+    def __init__(self, client: Any, name: str, options: LeaseOptions) -> None:
         self.name = name
         self.options: LeaseOptions = options
         self._client: Any = client
@@ -58,11 +57,14 @@ class Taker(ABC):
     def _granted(
         self, lease: type[Any], hub: Hub, place: Place, ask: Ask, grant: Grant, tried: Tried
     ) -> Any:
+        attempt = grant.attempt or ask.attempt
+        for other in tried.left(attempt)[1:]:  # it was tried under other names, too
+            hub.keeper.end(Ending(place, other), straggling(ask.ttl))
         return lease(
             hub.keeper,
             self._client.port,
             place,
-            ask.attempt,
+            attempt,
             ask.owner,
             ask.ttl,
             self.options.max_hold,
@@ -72,8 +74,8 @@ class Taker(ABC):
 
     def _give_up(self, hub: Hub, place: Place, ask: Ask, tried: Tried) -> None:
         """Whatever became of the attempt, nothing of it stays; by somebody who can't be cancelled."""
-        if tried.open:
-            hub.keeper.end(Ending(place, ask.attempt), straggling(ask.ttl))
+        for attempt in tried.left(ask.attempt):
+            hub.keeper.end(Ending(place, attempt), straggling(ask.ttl))
 
     @abstractmethod
     def _again(self, who: Any) -> Any:

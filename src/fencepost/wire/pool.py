@@ -171,6 +171,14 @@ class SyncServer:
         Every reply is awaited before the first error is raised; only what failed is tried again.
         ``within`` is the seconds that this may take; None is the budget.
         """
+        outcomes = self.outcomes(calls, within)
+        for outcome in outcomes:
+            if isinstance(outcome, FencepostError):
+                raise outcome
+        return outcomes
+
+    def outcomes(self, calls: Sequence[Call[Any]], within: float | None = None) -> list[Any]:
+        """The same, and the error of each that failed stands in its place."""
         start = monotonic()
         budget = self._budget if within is None else within
         outcomes: list[Any] = []
@@ -179,8 +187,7 @@ class SyncServer:
                 outcomes += self._some(calls, len(outcomes), start + budget)
             except FencepostError as error:  # no connection: nothing of the rest was sent
                 outcomes += [error] * (len(calls) - len(outcomes))
-        results: list[T] = []
-        first: FencepostError | None = None
+        results: list[Any] = []
         for call, outcome in zip(calls, outcomes, strict=True):
             try:
                 if isinstance(outcome, FencepostError):
@@ -188,9 +195,7 @@ class SyncServer:
                 else:
                     results.append(call.parse(outcome))
             except FencepostError as error:
-                first = first or error
-        if first is not None:
-            raise first
+                results.append(error)
         return results
 
     def _some(self, calls: Sequence[Call[T]], begin: int, deadline: float) -> list[Any]:

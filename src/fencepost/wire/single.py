@@ -85,6 +85,30 @@ class Server:
                 return call.parse(reply)
         return await self._carefully(call, None, start)
 
+    def begin(self, call: Call[T]) -> asyncio.Future[Any] | None:
+        """Send one call and return at once; for who asks several servers.
+
+        Returns:
+            The future of its raw reply or error, of which ``carry_on`` makes the best; None where
+            nothing could be sent at once.
+        """
+        main = self._main
+        link = main.link
+        if (
+            link is None
+            or not link.open
+            or main.turns
+            or len(link.waiting) >= self._max_requests
+            or (self._big and _key(call) in self._big)
+        ):
+            return None
+        packed = pack(call.words(link.info.identity, link.info.flagged))
+        return link.send(packed) if len(packed) <= BULK_BYTES else None
+
+    async def carry_on(self, call: Call[T], error: FencepostError | None) -> T:
+        """Run a call that could not be sent at once, or failed so."""
+        return await self._carefully(call, error, monotonic())
+
     async def all(self, calls: Sequence[Call[T]]) -> list[T]:
         """Send several calls in one write and read their replies.
 
