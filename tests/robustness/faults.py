@@ -29,6 +29,8 @@ class Fault(ABC):
     """How long it lasts."""
     loses = False
     """Whether it is declared to lose data."""
+    needed = False
+    """Whether a process can't start before it is healed."""
 
     def __init__(self, dice: random.Random) -> None:
         self.victim = dice.randrange(2)
@@ -99,6 +101,7 @@ class KillServer(Fault):
     """SIGKILL of the Valkey server; it comes back with what its append-only file holds."""
 
     seconds = (0.5, 4.0)
+    needed = True
 
     def strike(self, fleet: Fleet) -> None:
         fleet.server.kill()
@@ -111,6 +114,7 @@ class StopServer(Fault):
     """SIGSTOP of the Valkey server: connections stay, nothing is answered."""
 
     seconds = (0.5, 3.0)
+    needed = True
 
     def strike(self, fleet: Fleet) -> None:
         fleet.server.pause()

@@ -109,6 +109,7 @@ class LockTable(Fault):
     """A migration holds the table of activities for a while."""
 
     seconds = (0.5, 2.0)
+    needed = True
 
     def strike(self, fleet: Fleet) -> None:
         self._session = _session(fleet)
@@ -124,6 +125,7 @@ class KillPostgres(Fault):
     """SIGKILL; it recovers from its log."""
 
     seconds = (0.2, 1.0)
+    needed = True
 
     def strike(self, fleet: Fleet) -> None:
         fleet.postgres.kill()

@@ -64,7 +64,8 @@ def suffer(fleet: Fleet, clients: Traffic, planned: Sequence[Storm]) -> None:
             one.fault.strike(fleet)
         # time itself: traffic meets the faults for a while
         time.sleep(max(one.seconds for one in storm))
-        for one in reversed(storm):  # the server first: a service does not start without it
+        # What others need to start comes first.
+        for one in sorted(storm[::-1], key=lambda one: not one.fault.needed):
             one.fault.heal(fleet)
         clients.go_on()
         clients.mark("calm")
