@@ -65,7 +65,8 @@ def suffer(fleet: Fleet, clients: Traffic, planned: Sequence[Storm]) -> None:
         # time itself: traffic meets the faults for a while
         time.sleep(max(one.seconds for one in storm))
         # What others need to start comes first.
-        for one in sorted(storm[::-1], key=lambda one: not one.fault.needed):
+        last = [one for one in reversed(storm) if not one.fault.needed]
+        for one in [one for one in storm if one.fault.needed] + last:
             one.fault.heal(fleet)
         clients.go_on()
         clients.mark("calm")
