@@ -8,7 +8,7 @@ local function take(lock, fences, queue, alive, attempt, owner, ttl_ms, floor, n
     return {'TAKEN', held[3]}
   end
   local head, silent_ms, now_ms = first(queue, alive)
-  local mark = redis.call('HMGET', fences, 'last', 'overtaken')
+  local mark = redis.call('HMGET', fences, 'last', 'overtaken', 'kept')
   local passes = head and head ~= attempt
   local overtaken = passes and tonumber(mark[2] or '0') + 1 or 0
   if not held[1] and overtaken <= overtakes then
@@ -17,8 +17,7 @@ local function take(lock, fences, queue, alive, attempt, owner, ttl_ms, floor, n
     local text = string.format('%.0f', fence)
     redis.call('HSET', lock, 'attempt', attempt, 'owner', owner, 'fence', text, 'since', now_ms)
     redis.call('PEXPIRE', lock, ttl_ms)
-    redis.call('HSET', fences, 'last', text, 'overtaken', overtaken)
-    redis.call('PEXPIRE', fences, remember_ms)
+    remember(fences, text, overtaken, mark[3], now_ms, remember_ms)
     if head then
       redis.call('ZREM', queue, attempt)
       redis.call('ZREM', alive, attempt)

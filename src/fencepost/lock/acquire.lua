@@ -2,7 +2,7 @@
 -- KEYS   lock {ns:lock:name}:l, fences {ns:lock:name}:f, queue {ns:lock:name}:q,
 --        alive {ns:lock:name}:a, ended {ns:lock:name}:x:attempt
 -- ARGV   attempt, owner, ttl_ms, floor, overtakes, stay_ms, remember_ms
--- needs: whole, first, stay, take
+-- needs: whole, first, stay, remember, take
 -- ->     TAKEN fence                     greater than every fence drawn before; again for a repeat
 -- ->     HELD left_ms owner fence ahead  by somebody else, or kept free for who waits longer
 -- ->     ENDED                           this attempt was given up before this request came

@@ -49,7 +49,8 @@ from fencepost.lock.scripts import (
 STAY: Final = 1.5
 """Seconds that a waiter may be silent: what a dead one costs those behind it."""
 REMEMBER: Final = 86_400.0
-"""Seconds after its last use that a lock's counter of fences is kept; then the clock alone goes on."""
+"""Seconds after its last use that a lock's counter of fences is kept, or a 24th less; then the clock
+alone goes on."""
 STRAGGLER: Final = 60.0
 """Seconds that an attempt that was given up is remembered: longer than a request may be on its way."""
 OVERTAKES: Final = 16

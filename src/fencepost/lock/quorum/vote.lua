@@ -2,7 +2,7 @@
 -- KEYS   lock {ns:lock:name}:l, fences {ns:lock:name}:f, queue {ns:lock:name}:q,
 --        alive {ns:lock:name}:a, ended {ns:lock:name}:x:attempt, born {ns}:born
 -- ARGV   attempt, owner, ttl_ms, floor, near_us, overtakes, stay_ms, remember_ms, max_ttl_ms, server
--- needs: whole, first, stay, take, newborn
+-- needs: whole, first, stay, remember, take, newborn
 -- ->     TAKEN fence server              greater than every fence that this server knows
 -- ->     HELD left_ms owner fence ahead server
 -- ->     ENDED                           this attempt was given up before this request came
