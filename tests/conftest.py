@@ -6,6 +6,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Before anything imports them: their asserts say what they saw, like those of a test.
 pytest.register_assert_rewrite(
@@ -24,6 +25,17 @@ from support.servers import ServerProcess, find_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# Fuzzing is bounded by examples, not by time: machines that are shared are slow at times.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    max_examples=60,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("suite")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -159,7 +159,7 @@ async def test_without_the_server_a_process_bounds_its_own_loads(
     loader = Loader(kind, held=True)
     with Proxy(server) as proxy:
         face = CacheFace(
-            kind, proxy.url, namespace, wire={"budget": 0.2}, max_loads=3, max_loads_total=1
+            kind, proxy.url, namespace, wire={"budget": 0.6}, max_loads=3, max_loads_total=1
         )
         await face.command("PING")
         proxy.hold("request")
@@ -180,7 +180,7 @@ async def test_or_raises_by_policy_before_it_loads(
     loader = Loader(kind)
     with Proxy(server) as proxy:
         face = CacheFace(
-            kind, proxy.url, namespace, wire={"budget": 0.2}, max_loads_total=1, on_down="raise"
+            kind, proxy.url, namespace, wire={"budget": 0.6}, max_loads_total=1, on_down="raise"
         )
         await face.command("PING")
 

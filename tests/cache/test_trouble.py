@@ -30,7 +30,7 @@ async def behind(
     with Proxy(server) as proxy:
 
         def one(**options: Any) -> CacheFace:
-            made.append(CacheFace(kind, proxy.url, namespace, wire={"budget": 0.2}, **options))
+            made.append(CacheFace(kind, proxy.url, namespace, wire={"budget": 0.6}, **options))
             return made[-1]
 
         yield proxy, one
@@ -138,7 +138,7 @@ async def test_the_source_is_protected_while_the_server_is_away(
 @pytest.mark.parametrize(("anyio_backend", "kind"), [(ASYNCIO, "async"), (ASYNCIO, "threads")])
 async def test_a_server_that_dies_and_comes_back_empty(kind: str, namespace: str) -> None:
     with ServerProcess("valkey") as server:
-        faces = [CacheFace(kind, server.url, namespace, wire={"budget": 0.3}) for _ in range(2)]
+        faces = [CacheFace(kind, server.url, namespace, wire={"budget": 0.6}) for _ in range(2)]
         loader = Loader(kind, "v")
         await faces[0].get("k", loader.load)
         server.kill()

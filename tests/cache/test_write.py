@@ -143,7 +143,7 @@ async def test_a_write_that_can_not_be_announced_is_not_saved(
 ) -> None:
     source = Source(kind)
     with Proxy(server) as proxy:
-        face = CacheFace(kind, proxy.url, namespace, wire={"budget": 0.2})
+        face = CacheFace(kind, proxy.url, namespace, wire={"budget": 0.6})
         await face.command("PING")
         proxy.hold("request", "EVALSHA")
         with pytest.raises((OutcomeUnknown, Unavailable)):
@@ -160,7 +160,7 @@ async def test_an_end_that_is_lost_is_said_and_heals(
     plain, source = make(), Source(kind)
     await plain.set("k", "before")
     with Proxy(server) as proxy:
-        face = CacheFace(kind, proxy.url, namespace, wire={"budget": 0.3}, intent=1)
+        face = CacheFace(kind, proxy.url, namespace, wire={"budget": 0.6}, intent=1)
         await face.command("PING")
 
         async def save(value: Any) -> None:

@@ -406,7 +406,7 @@ def test_r45_read_from_a_replica(pair: Pair, namespace: str, tmp_path: Path) -> 
         # The control: what a read of the replica would have said.
         assert pair.ask_replica("HGET", header, field("me")) is None
         assert pair.ask_replica("HGET", header, "#full") == b"1"
-        with Client.from_url(pair.replica.unix_url, namespace=namespace, budget=0.2) as lost:
+        with Client.from_url(pair.replica.unix_url, namespace=namespace, budget=0.6) as lost:
             likes = lost.likes("likes", store=lab.store, options=SLOW)
             with pytest.raises(Unavailable, match="replica"):
                 likes.status(item, "me")

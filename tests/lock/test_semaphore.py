@@ -282,7 +282,7 @@ async def test_a_permit_for_a_load_is_not_waited_for_while_the_server_is_away(
     kind: str, open_face: OpenFace, proxy: Proxy
 ) -> None:
     """``acquire`` would try on for all of its ten minutes."""
-    face = open_face(kind, proxy.url, budget=0.2)
+    face = open_face(kind, proxy.url, budget=0.6)
     semaphore = face.client.semaphore("x", permits=1)
     await face.command("PING")
     proxy.hold("request")
