@@ -112,9 +112,11 @@ def _held(client: Client) -> Iterator[dict[str, Any]]:
     """All that is held: locks, semaphores, read/write locks, each by name."""
     seconds, micros = client.command("TIME")
     now = int(seconds) + int(micros) / 1e6
+    # One look over all keys, for all kinds; leases of caches end alike, and are left out.
+    found = scanned(client, f"{{{escape(client.namespace)}:")
     for kind in _KINDS:
         prefix = f"{{{escape(client.namespace)}:{kind}:"
-        for key in scanned(client, prefix):
+        for key in [one for one in found if one.startswith(prefix)]:
             kept = key[len(prefix) : -len("}:l")]
             # A long name is kept as its beginning and a hash.
             name = kept if "~" in kept else unescape(kept)
