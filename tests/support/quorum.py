@@ -8,15 +8,15 @@ from typing import Any
 
 from fencepost._core.keys import birth_record, lock_keys
 from fencepost._core.port import Cancelled
-from fencepost.errors import FencepostError, OutcomeUnknown, Unavailable
+from fencepost.errors import FencepostError
 from fencepost.lock.protocol import Ask, Ending, Renewal
 from fencepost.lock.quorum import protocol
-from fencepost.lock.quorum.place import Answers, Polls
+from fencepost.lock.quorum.place import Polls
 from fencepost.lock.quorum.protocol import QuorumPlace
 from fencepost.lock.quorum.scripts import VOTE_SCRIPTS, Newborn, Open, VoteScripts
 from fencepost.lock.scripts import Lost, Renewed
 from fencepost.testing import Cell, Move, ServerState, SimPort, View
-from fencepost.wire.fan import UNASKED
+from fencepost.testing.several import SimFan
 from support.lock import Deaf, Seen
 
 Actor = Callable[[SimPort], Coroutine[Any, Any, Any]]
@@ -32,69 +32,6 @@ def altered(
     assert script.plain.count(old) == times, f"{verb}.lua has {script.plain.count(old)} × {old!r}"
     change = {verb: script.with_text(script.plain.replace(old, new))}
     return dataclasses.replace(scripts, **change)
-
-
-@dataclasses.dataclass
-class SimFan:
-    """Several servers whose requests arrive one after the other, in the order that is given.
-
-    Args:
-        io: Whose.
-        order: In which the requests of a round arrive.
-        clock_ms: What the caller's wall clock says; 0: nothing that helps a fence.
-    """
-
-    io: SimPort
-    order: tuple[int, ...]
-    clock_ms: float = 0.0
-    last: Answers = ()
-
-    async def each(
-        self,
-        calls: Sequence[Any],
-        enough: Callable[[Answers], bool],
-        late: Callable[[Answers], None] | None = None,
-    ) -> list[Any]:
-        answers: list[Any] = [UNASKED if call is None else None for call in calls]
-        for number in self.order:
-            if calls[number] is not None:
-                answers[number] = await self._run(calls[number], number)
-        if late is not None:
-            late(answers)
-        return answers
-
-    async def columns(self, calls: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        columns: list[list[Any]] = [[] for _ in calls]
-        for number in self.order:
-            for call in calls[number]:
-                columns[number].append(await self._run(call, number))
-        return columns
-
-    async def _run(self, call: Any, number: int) -> Any:
-        try:
-            answer = await self.io.run(call)
-        except (Unavailable, OutcomeUnknown) as error:
-            return type(error)(str(error))
-        except FencepostError as error:
-            return error
-        if hasattr(answer, "server"):  # they are one server here, and must not seem so
-            return dataclasses.replace(answer, server=f"s{number}")
-        return answer
-
-    def now(self) -> float:
-        return self.io.now()
-
-    def server_ms(self) -> float:
-        return self.clock_ms
-
-    def token(self) -> str:
-        return self.io.token()
-
-    def chance(self) -> float:
-        return self.io.chance()
-
-    async def call(self, fn: Callable[..., Any], /, *args: Any) -> Any:
-        return await self.io.call(fn, *args)
 
 
 class QuorumWorld:

@@ -12,6 +12,7 @@ from fencepost.cli.lab import lab
 from fencepost.cli.leaders import leaders
 from fencepost.cli.likes import likes
 from fencepost.cli.locks import locks
+from fencepost.cli.quorum import quorum
 from fencepost.cli.record import record
 from fencepost.cli.serve import serve
 from fencepost.cli.simulate import simulate
@@ -27,6 +28,7 @@ main.add_command(serve)
 main.add_command(likes)
 main.add_command(locks)
 main.add_command(leaders)
+main.add_command(quorum)
 main.add_command(jobs)
 main.add_command(explore)
 main.add_command(lab)

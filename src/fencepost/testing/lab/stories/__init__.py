@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencepost.testing.lab.stories import (
     dead_writer,
+    empty_comeback,
     expired_like,
     expired_unlike,
     invalidated_load,
@@ -16,6 +17,7 @@ from fencepost.testing.lab.stories import (
     paused_loader,
     rpop_crash,
     stampede,
+    third_vote,
     two_writers,
     zombie_flusher,
 )
@@ -38,5 +40,7 @@ STORIES = {
         late_tag,
         two_writers,
         dead_writer,
+        third_vote,
+        empty_comeback,
     )
 }
