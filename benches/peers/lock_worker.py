@@ -1,4 +1,4 @@
-"""Locks of other libraries beside ours: ``lock_worker.py GROUP SOCKET OP WIDTH``; see ``worker.py``.
+"""Locks of other libraries beside ours: ``lock_worker.py GROUP SOCKET[,SOCKET…] OP WIDTH``; see ``worker.py``.
 
 Each line of input is a number; each line of output what came of it. ``pair`` and ``permit`` take and
 give back a lock, or one of five permits, so often: calls, seconds, CPU, and seconds of as many PINGs
@@ -31,7 +31,10 @@ class _Redis:
     def __init__(self, where: str, width: int) -> None:
         from redis import Redis
 
-        self.client = Redis(unix_socket_path=where, max_connections=4 * width + 20)
+        self.clients = [
+            Redis(unix_socket_path=one, max_connections=4 * width + 20) for one in where.split(",")
+        ]
+        self.client = self.clients[0]
 
     def ping(self) -> None:
         self.client.ping()
@@ -57,7 +60,7 @@ class Pottery(_Redis):
     def take(self, ttl: int) -> Callable[[], Any]:
         from pottery import Redlock
 
-        lock = Redlock(key="x", masters={self.client}, auto_release_time=ttl)
+        lock = Redlock(key="x", masters=set(self.clients), auto_release_time=ttl)
         lock.acquire()
         return lock.release
 
@@ -107,6 +110,23 @@ class Ours:
         return self.semaphore.acquire().release
 
 
+class OursOnSeveral:
+    """Ours on several servers, in threads."""
+
+    def __init__(self, where: str, width: int) -> None:
+        from fencepost import Client, Quorum
+
+        urls = [f"unix://{one}" for one in where.split(",")]
+        self.client = Client.from_url(urls[0])
+        self.lock = Quorum.from_urls(urls, max_connections=width + 20).lock("y", wait=600)
+
+    def ping(self) -> None:
+        self.client.command("PING")
+
+    def take(self, ttl: int) -> Callable[[], Any]:
+        return self.lock.acquire().release
+
+
 class Fifo:
     """redis-fifo-lock, on a loop."""
 
@@ -144,6 +164,7 @@ class OursOnALoop:
 
 MADE: dict[str, Callable[[str, int], Any]] = {
     "fencepost": Ours,
+    "fencepost-quorum": OursOnSeveral,
     "fencepost-loop": OursOnALoop,
     "redis-py": RedisPy,
     "python-redis-lock": PythonRedisLock,
