@@ -185,6 +185,17 @@ def test_j1_a_worker_shows_that_it_knows_by_its_next_word(bench: Bench, shows: s
     assert (again.counts.crashes, again.counts.tries) == (1, 0)
 
 
+def test_j1_the_turn_that_takes_a_claim_back_shows_that_its_own_worker_knew(bench: Bench) -> None:
+    """The model found it: a worker that lives and has lost its claim knew of it."""
+    bench.add(a_job("1"))
+    me = Me(A)
+    bench.take(me)
+    bench.lapse("1")
+    assert bench.turn(me, 0).reclaimed == 1
+    [again] = bench.take(Me(B))
+    assert (again.counts.crashes, again.counts.unseen) == (1, 0)
+
+
 def test_a_body_that_kills_its_readers_before_they_say_a_word_is_given_up(bench: Bench) -> None:
     bench.add(a_job("1"))
     for n in range(10):

@@ -14,7 +14,9 @@ local function reclaim(q, now_ms, most)
     if record then
       local _, priority, most_crashes, window, key = head_of(record)
       local tries, crashes, unseen = counts_of(redis.call('HGET', q.counts, id))
+      -- By a later turn, be it this one.
       local later = tonumber((redis.call('HGET', q.workers, worker or '') or '0'):match('^%d+')) - 1
+      if worker == q.worker then later = tonumber(q.turn) - 1 end
       local saw = math.max(tonumber(redis.call('HGET', q.known, worker or '') or '0'), later)
       if saw >= tonumber(turn or '0') then crashes = crashes + 1 else unseen = unseen + 1 end
       set_counts(q, id, tries, crashes, unseen, 'lost by worker ' .. (worker or '?'))

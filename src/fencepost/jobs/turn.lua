@@ -19,7 +19,7 @@ local q = {bodies = bodies, due = due, ready = ready, claimed = claimed, claims 
   workers = workers, known = known, alive = alive, unique = unique, remembered = remembered, dead = dead, wake = wake,
   channel = channel, history = history, told = told}
 local now_us, now_ms = clock()
-q.now_ms = now_ms
+q.now_ms, q.worker, q.turn = now_ms, worker, turn
 local number, said, kept = (redis.call('HGET', workers, worker) or '0 - '):match('^(%d+) (%S+) (.*)$')
 if tonumber(turn) < tonumber(number) then return {'LATE'} end
 -- Before all else: a repeated turn must not end, count or take anything twice.
