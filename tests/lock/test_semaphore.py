@@ -11,13 +11,24 @@ from typing import Any
 import pytest
 
 from fencepost import AsyncClient, Client
-from fencepost.errors import LeaseLost, LockTimeout, OutcomeUnknown, Refused, Unavailable
+from fencepost._core.port import run_sync
+from fencepost.errors import (
+    LeaseLost,
+    LockTimeout,
+    OutcomeUnknown,
+    Overloaded,
+    Refused,
+    Unavailable,
+)
 from fencepost.lock import AsyncLease, Lease
 from fencepost.lock.protocol import Ask
+from fencepost.lock.scripts import Renewed
 from support.faces import every_face
 from support.lockfaces import LockFace, renewed
 from support.loops import on_both_loops
 from support.proxy import Proxy
+from support.require import require
+from support.servers import ServerProcess, find_binary
 
 OpenFace = Callable[..., LockFace]
 
@@ -291,6 +302,28 @@ async def test_a_permit_for_a_load_is_not_waited_for_while_the_server_is_away(
     proxy.release("request")
     await face.settled()
     assert await face.call(semaphore.holders) == ()
+
+
+def test_without_memory_no_permit_is_had_and_all_are_kept_and_given_back(namespace: str) -> None:
+    require("valkey", find_binary("valkey") is not None)
+    with (
+        ServerProcess("valkey", "--maxmemory-policy", "noeviction") as server,
+        Client.from_url(server.url, namespace=namespace) as client,
+    ):
+        semaphore = client.semaphore("x", permits=3, ttl=600)
+        for lease in [semaphore.acquire() for _ in range(2)]:
+            lease.release()  # the server knows the scripts
+        first, second = semaphore.acquire(), semaphore.acquire()
+        client.command("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(Overloaded):
+            semaphore.acquire(wait=0)
+        place = semaphore._place
+        assert run_sync(client.port.run(place.prolong(first.token, 700.0))) == Renewed()
+        assert first.release()
+        assert [one.fence for one in semaphore.holders()] == [second.fence]
+        run_sync(client.port.run(place.end("never")))
+        assert [one.fence for one in semaphore.force_release()] == [second.fence]
+        assert semaphore.holders() == ()
 
 
 @on_both_loops
