@@ -14,6 +14,7 @@ from fencepost.cache.decorator import AsyncCached, Cached
 from fencepost.cache.entry import Entry, Loaded, Missing, NotModified
 from fencepost.cache.explain import Explained
 from fencepost.cache.flush import SaveReport
+from fencepost.cache.near import NearOptions
 from fencepost.cache.options import BehindOptions, CacheOptions
 from fencepost.cache.saving import AsyncBehind, Behind, SetAside, Waiting
 from fencepost.cache.under_way import UnderWay, this_load
@@ -36,6 +37,7 @@ __all__ = [
     "Explained",
     "Loaded",
     "Missing",
+    "NearOptions",
     "NotModified",
     "Refresh",
     "SaveReport",

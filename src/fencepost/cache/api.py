@@ -10,6 +10,7 @@ from msgspec import MsgspecError
 from fencepost._core.aio import clock
 from fencepost._core.codec import Codec
 from fencepost._core.port import run_sync
+from fencepost.cache.base import must_be_key
 from fencepost.cache.changes import Changes
 from fencepost.cache.decorator import KeyOf, decorate_async, decorate_sync
 from fencepost.cache.entry import Entry
@@ -18,7 +19,8 @@ from fencepost.cache.fleet import AsyncFleetGate, SyncFleetGate, permits
 from fencepost.cache.flight import AsyncFlights, AsyncGate, SyncFlights, SyncGate
 from fencepost.cache.limits import Limits, limited
 from fencepost.cache.loading import UNREACHABLE
-from fencepost.cache.options import BehindOptions, CacheOptions
+from fencepost.cache.near import NOTHING
+from fencepost.cache.options import BehindOptions, CacheOptions, Consistency
 from fencepost.cache.reads import Reads
 from fencepost.cache.region import Load
 from fencepost.cache.saving import AsyncBehind, Behind
@@ -74,6 +76,7 @@ class AsyncCache(Reads[T], Changes[T]):
         ttl: float | None = None,
         stale: float | None = None,
         conditional: bool = False,
+        consistency: Consistency = "near",
     ) -> T | None:
         """The value of ``key``: from the cache, or loaded.
 
@@ -86,6 +89,7 @@ class AsyncCache(Reads[T], Changes[T]):
             stale: Seconds of staleness that this caller takes: less than the cache's, or None.
             conditional: ``load`` is given the previous ``Entry`` (or None), and may answer
                 ``NotModified``.
+            consistency: ``"server"`` asks the server though the entry is held near (``near=``).
 
         Returns:
             The value; None if the source has none.
@@ -97,6 +101,13 @@ class AsyncCache(Reads[T], Changes[T]):
             Unavailable: The server can't be reached, and ``on_down`` is ``raise``.
             Exception: Whatever ``load`` raised; all callers who share it get the same.
         """
+        mark = None
+        if (near := self._near) is not None and not tags:
+            held: Any = near.get(key, NOTHING) if consistency == "near" else NOTHING
+            if held is not NOTHING:
+                return self._decode(held) if self._copied else held  # type: ignore[no-any-return]
+            must_be_key(key)
+            mark = near.mark(key)
         raw, down, asked, missed = None, None, None, False
         if not tags and not self._breaker.failures:
             # The hit path: one GET, and nothing that is not needed to answer from it.
@@ -108,9 +119,12 @@ class AsyncCache(Reads[T], Changes[T]):
                 missed = raw is None
                 if raw is not None:
                     head, end, until_ms = known.seen
-                    if raw.startswith(head) and server.server_ms() < until_ms:
+                    if raw.startswith(head) and (now_ms := server.server_ms()) < until_ms:
                         value: T = self._decode(raw[end:])
                         self._hits += 1
+                        if near is not None and mark is not None:
+                            kept = raw[end:] if self._copied else value
+                            near.keep(key, mark, kept, asked, (until_ms - now_ms) / 1000)
                         return value
             except (*UNREACHABLE, Overloaded) as error:
                 self._note_failure(error)
@@ -354,7 +368,15 @@ class Cache(Reads[T], Changes[T]):
         ttl: float | None = None,
         stale: float | None = None,
         conditional: bool = False,
+        consistency: Consistency = "near",
     ) -> T | None:
+        mark = None
+        if (near := self._near) is not None and not tags:
+            held: Any = near.get(key, NOTHING) if consistency == "near" else NOTHING
+            if held is not NOTHING:
+                return self._decode(held) if self._copied else held  # type: ignore[no-any-return]
+            must_be_key(key)
+            mark = near.mark(key)
         raw, down, asked, missed = None, None, None, False
         if not tags and not self._breaker.failures:
             known = self._known.get(key) or self._know(key)
@@ -365,9 +387,12 @@ class Cache(Reads[T], Changes[T]):
                 missed = raw is None
                 if raw is not None:
                     head, end, until_ms = known.seen
-                    if raw.startswith(head) and server.server_ms() < until_ms:
+                    if raw.startswith(head) and (now_ms := server.server_ms()) < until_ms:
                         value: T = self._decode(raw[end:])
                         self._hits += 1
+                        if near is not None and mark is not None:
+                            kept = raw[end:] if self._copied else value
+                            near.keep(key, mark, kept, asked, (until_ms - now_ms) / 1000)
                         return value
             except (*UNREACHABLE, Overloaded) as error:
                 self._note_failure(error)

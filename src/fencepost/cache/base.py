@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -18,10 +19,11 @@ from fencepost.cache.explain import Explained, explain
 from fencepost.cache.flight import AsyncFlights, SyncFlights
 from fencepost.cache.judge import tag_names
 from fencepost.cache.loading import UNREACHABLE, Held
+from fencepost.cache.near import Near
 from fencepost.cache.options import CacheOptions, seconds
 from fencepost.cache.region import PLAIN, Ask, Bell, Gate, Load, Region, Told
 from fencepost.cache.under_way import UnderWay
-from fencepost.errors import Overloaded, Refused, ServerError
+from fencepost.errors import ClientClosed, Overloaded, Refused, ServerError
 
 if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client
@@ -69,6 +71,19 @@ class CacheBase(ABC, Generic[T]):
         self._early = options.beta * 40.0  # times the cost of a load: nobody refreshes earlier
         self._known: dict[str, Known[T]] = {}  # entries that were read here
         self._decode = codec.decode_plain
+        self._near = self._told.near = self._near_of(client, prefix)
+        self._copied = options.near is not None and options.near.values == "copied"
+
+    def _near_of(self, client: AsyncClient | Client, prefix: str) -> Near | None:
+        if self.options.near is None:
+            return None
+
+        def start() -> None:
+            with contextlib.suppress(ClientClosed):  # it is about to end
+                client._lock_hub().track(prefix, near)  # noqa: SLF001
+
+        near = Near(self.options.near, self._region.entry, start)
+        return near
 
     def _know(self, key: str) -> Known[T]:
         must_be_key(key)
@@ -115,13 +130,20 @@ class CacheBase(ABC, Generic[T]):
             "load_p50": self._told.cost(0.5),
             "load_p99": self._told.cost(0.99),
             "bypassed": self._breaker.open,
+            **({"near": self._near.stats()} if self._near is not None else {}),
         }
 
     # -- what is remembered here
 
     def _forget_here(self, key: str) -> None:
-        self._flights.detach(key)
+        self._detach(key)
         self._failed.pop(key, None)
+
+    def _detach(self, key: str) -> None:
+        """Who comes from now on asks the server."""
+        self._flights.detach(key)
+        if self._near is not None:
+            self._near.drop(key)
 
     def _recently_failed(self, key: str, least: float = 0.0) -> Exception | None:
         """The error of a load that failed within ``error_ttl`` seconds, or ``least``."""

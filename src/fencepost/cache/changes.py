@@ -37,23 +37,29 @@ class Changes(CacheBase[T]):
         must_be_key(key)
         self._must_not_be_behind()
         self._forget_here(key)
-        entry = await write.set_value(self._io, self._region, key, value, ask)
-        self._flights.detach(key)
-        return entry
+        try:
+            return await write.set_value(self._io, self._region, key, value, ask)
+        finally:
+            self._detach(key)
 
     async def _touch(self, key: str, ttl: float | None) -> bool:
         must_be_key(key)
         self._ask((), ttl, None)
-        return await write.touch(self._io, self._region, key, ttl)
+        try:
+            return await write.touch(self._io, self._region, key, ttl)
+        finally:
+            self._detach(key)
 
     async def _invalidate(self, names: tuple[str, ...], hard: bool, revision: int | None) -> None:
         for name in names:
             must_be_key(name)
             self._forget_here(name)
-        if names:
-            await write.invalidate(self._io, self._region, names, hard=hard, revision=revision)
-        for name in names:  # a flight that began meanwhile may have read before
-            self._flights.detach(name)
+        try:
+            if names:
+                await write.invalidate(self._io, self._region, names, hard=hard, revision=revision)
+        finally:
+            for name in names:  # a flight that began meanwhile may have read before
+                self._detach(name)
 
     async def _invalidate_tags(self, tags: tuple[str, ...]) -> None:
         await write.invalidate_tags(self._io, self._region, tag_names(tags))
@@ -65,7 +71,7 @@ class Changes(CacheBase[T]):
         try:
             return await write.write_through(self._io, self._region, key, value, save, ask)
         finally:
-            self._flights.detach(key)
+            self._detach(key)
 
     async def _write_around(self, key: str, save: Load) -> Written:
         must_be_key(key)
@@ -74,4 +80,4 @@ class Changes(CacheBase[T]):
         try:
             return await write.write_around(self._io, self._region, key, save)
         finally:
-            self._flights.detach(key)
+            self._detach(key)

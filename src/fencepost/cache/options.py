@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from fencepost.cache.near import NearOptions
 from fencepost.errors import Refused
 
 OnTimeout = Literal["raise", "stale", "load"]
 OnRejected = Literal["reread", "stale", "raise"]
 Coalesce = Literal["fleet", "process", "none"]
 OnDown = Literal["load", "raise"]
+Consistency = Literal["near", "server"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class CacheOptions:
         shards: 0: each entry has a slot of its own. More: entries share so many slots, so that what
             is not saved yet can stand beside them; ``behind`` needs it, and then that is the only way to
             write. It must be the same in every process, and can't be changed later.
+        near: Hold what is read in this process too, kept right by what the server says of changes: see
+            ``NearOptions``. None holds nothing.
 
     Raises:
         Refused: A value that can't work, and what to do.
@@ -85,6 +89,7 @@ class CacheOptions:
     intent: float = 10.0
     rounds: int = 3
     shards: int = 0
+    near: NearOptions | None = None
 
     def __post_init__(self) -> None:
         for name in ("ttl", "lease", "load_limit", "remember", "intent"):
@@ -118,6 +123,8 @@ class CacheOptions:
                 "a cache with shards holds what the source does not have yet: without the server a "
                 "loader would bring older values back; give on_down='raise'"
             )
+        if self.near is not None and not isinstance(self.near, NearOptions):
+            raise Refused(f"near is a NearOptions or None, got {self.near!r}")
         if self.lease > self.load_limit:
             raise Refused(
                 f"lease {self.lease:g} s is longer than load_limit {self.load_limit:g} s: a loader that "

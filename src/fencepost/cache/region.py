@@ -12,6 +12,7 @@ from fencepost._core.keys import CacheKeys, cache_entry, cache_epoch, cache_keys
 from fencepost._core.observe import Event, Hook, Refresh
 from fencepost._core.port import Port
 from fencepost.cache.entry import TOKEN_CHARS
+from fencepost.cache.near import Near
 from fencepost.cache.options import CacheOptions
 from fencepost.cache.scripts import SCRIPTS, Scripts
 
@@ -48,6 +49,7 @@ class Told:
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
+        self.near: Near | None = None
         self.counts: Counter[str] = Counter()
         self.costs: deque[float] = deque(maxlen=_COSTS)  # seconds that loads took
         self._timeline: OrderedDict[str, deque[Refresh]] = OrderedDict()
@@ -59,6 +61,8 @@ class Told:
 
     def refreshed(self, event: Refresh) -> None:
         """Remember how a refresh ended."""
+        if self.near is not None:
+            self.near.drop(event.key)  # it may have been published
         self.counts[
             event.verdict if event.verdict != "rejected" else f"rejected_{event.reason}"
         ] += 1

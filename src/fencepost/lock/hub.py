@@ -14,6 +14,7 @@ from fencepost.lock.keeper import Keeper
 from fencepost.lock.protocol import Ending, Renewal, tend
 from fencepost.wire.listener import Listener
 from fencepost.wire.pool import SyncServer
+from fencepost.wire.tracker import Held, Tracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,6 +55,8 @@ class Hub:
         self._guarded: QuorumHub | None = None
         self._make_guarded = partial(_guarded, locate, options, hook, self.listener)
         self._making = threading.Lock()
+        self._locate, self._options = locate, options
+        self._trackers: list[Tracker] = []
 
     @property
     def guarded(self) -> QuorumHub:
@@ -63,8 +66,16 @@ class Hub:
                 self._guarded = self._make_guarded()
             return self._guarded
 
+    def track(self, prefix: str, held: Held) -> None:
+        """Tell ``held`` of changes under a prefix, from now on."""
+        tracker = Tracker(self._locate, self._options, prefix, held)
+        self._trackers.append(tracker)
+        tracker.start()
+
     def close(self) -> None:
         """End what must be ended, and stop."""
+        for tracker in self._trackers:
+            tracker.close()
         self.listener.close()
         if self._guarded is not None:
             self._guarded.keeper.close()
@@ -72,6 +83,8 @@ class Hub:
 
     def forget(self) -> None:
         """In a forked child: let go of what is the parent's."""
+        for tracker in self._trackers:
+            tracker.forget()
         self.listener.forget()
         if self._guarded is not None:
             self._guarded.keeper.forget()
