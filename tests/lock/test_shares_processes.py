@@ -103,6 +103,20 @@ def test_a_holder_paused_beyond_its_ttl_knows_that_its_permits_are_gone(
         assert [one.fence for one in client.semaphore("x", permits=2).holders()] == [lease.fence]
 
 
+@pytest.mark.parametrize("side", ["read", "write"])
+def test_a_reader_or_writer_paused_beyond_its_ttl_knows_that_it_is_out(
+    client: Client, start: Start, side: str
+) -> None:
+    holder = start(side)
+    holder.ask("take")
+    holder.signal(signal.SIGSTOP)
+    with client.rwlock("x", wait=60).write() as lease:
+        holder.say("acts")
+        holder.signal(signal.SIGCONT)
+        assert holder.hear() == ["stand", "0"]
+        lease.check()
+
+
 def test_a_killed_writer_and_a_killed_reader_let_the_others_in(
     client: Client, start: Start
 ) -> None:
