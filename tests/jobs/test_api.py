@@ -23,6 +23,7 @@ from fencepost.jobs import (
     protocol,
     this_job,
 )
+from fencepost.jobs.api import _batches
 from fencepost.jobs.record import new_id
 from support.until import until
 
@@ -197,6 +198,25 @@ async def test_arguments_are_checked_and_typed(aclient: AsyncClient) -> None:
     with pytest.raises(Refused, match="more than max_body"):
         await carry.send(parcel, to="x" * 70_000)
     assert (await mail.count()).ready == 0
+
+
+async def test_many_are_sent_in_calls_of_bounded_size(aclient: AsyncClient) -> None:
+    mail = aclient.jobs("mail")
+    ran: list[int] = []
+
+    @mail.job(result_ttl=0)
+    async def note(number: int, text: str) -> None:
+        ran.append(number)
+
+    text = "x" * 60_000
+    many = [note.message(n, text if n < 40 else "") for n in range(1300)]
+    sizes = [sum(len(one.new.record) for one in some) for some in _batches(many)]
+    assert sum(sizes) == sum(len(one.new.record) for one in many)
+    assert max(sizes) <= 1024 * 1024
+    assert len(await mail.add_many(many)) == 1300
+    assert await mail.add_many([]) == []
+    await mail.worker(concurrency=100).run(burst=True, signals=False)
+    assert sorted(ran) == list(range(1300))
 
 
 async def test_what_fails_is_tried_again_and_then_given_up(aclient: AsyncClient) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fencepost import AsyncClient, Client, LeaseLost
+from fencepost import AsyncClient, Client, LeaseLost, ServerError
 from fencepost.jobs import AsyncJobs, JobFailed, this_job
 from support.loops import on_both_loops
 from support.proxy import Proxy
@@ -412,6 +412,41 @@ async def test_a_worker_whose_connections_are_cut_consumes_again(
                 proxy.cut()
                 assert await (await note.send(n)).result(wait=LONG) == n
                 await until(lambda at=looked: worker._works.looked > at)  # type: ignore[misc]
+
+
+async def test_a_worker_stops_though_its_server_is_away(
+    own: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can't say its last words, and does not wait for ever to say them."""
+    monkeypatch.setattr("fencepost.jobs.worker._LAST_WORDS", 0.2)
+    async with AsyncClient.from_url(own.url, budget=0.5) as client:
+        mail = client.jobs("x")
+        told: list[bool] = []
+        begun = asyncio.Event()
+
+        @mail.job(lease=600)
+        async def holds() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                told.append(this_job().lost)
+
+        await holds.send()
+        async with working(mail, grace=0.0):
+            await until(begun.is_set)
+            own.kill()
+        assert told == [True]
+
+
+async def test_a_queue_whose_keys_are_something_else_ends_its_worker_loudly(
+    aclient: AsyncClient,
+) -> None:
+    mail = aclient.jobs("x")
+    await aclient.command("SET", mail._place.keys.ready, "no sorted set")
+    worker = mail.worker()
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        await worker.run(signals=False)
 
 
 async def test_a_paused_queue_begins_nothing_and_what_runs_goes_on(aclient: AsyncClient) -> None:

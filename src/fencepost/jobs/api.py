@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 _BATCH = 500
+_BATCH_BYTES = 1024 * 1024
 
 
 class AsyncTask(Task[P, R]):
@@ -484,4 +485,12 @@ class Worker(_Worker):
 
 
 def _batches(messages: Sequence[Message]) -> Iterable[Sequence[Message]]:
-    return (messages[at : at + _BATCH] for at in range(0, len(messages), _BATCH))
+    """What goes in one call each: so many jobs, or so many bytes."""
+    begin, size = 0, 0
+    for at, one in enumerate(messages):
+        if at > begin and (at - begin == _BATCH or size + len(one.new.record) > _BATCH_BYTES):
+            yield messages[begin:at]
+            begin, size = at, 0
+        size += len(one.new.record)
+    if messages:
+        yield messages[begin:]
