@@ -13,6 +13,8 @@ from fencepost.jobs import protocol
 from fencepost.jobs.protocol import Ack, Me
 from fencepost.jobs.scripts import Late
 from support.jobs import Bench, a_job, done, says
+from support.require import require
+from support.servers import ServerProcess, find_binary
 
 A, B = "a", "b"
 
@@ -495,3 +497,29 @@ def test_workers_that_are_gone_are_forgotten(bench: Bench) -> None:
 
 def test_an_acknowledgement_of_nothing_is_refused(bench: Bench) -> None:
     assert bench.turn(Me(A), 0, Ack("nobody", 7, "D")).applied == (False,)
+
+
+# -- servers
+
+
+def test_the_scripts_on_redis() -> None:
+    """Its Lua is older, and it forbids undeclared globals, too."""
+    require("redis", find_binary("redis") is not None)
+    with ServerProcess("redis") as server, Client.from_url(server.unix_url) as client:
+        bench = Bench(client)
+        bench.add(a_job("1", window="r", key="k"), a_job("2", "+60000"), a_job("3", priority=0))
+        me = Me(A)
+        third, first = bench.take(me)
+        assert (third.id, first.id) == ("3", "1")
+        held = [(first.id, first.epoch, 60.0)]
+        assert run_sync(protocol.renew(bench.io, bench.place, me, held)) == "R"
+        assert bench.turn(me, 0, done(third), says(first, "R", 0, "no")).applied == (True, True)
+        assert run_sync(protocol.move(bench.io, bench.place, "2", "+0"))
+        bench.lapse(*[claim.id for claim in bench.take(Me(B))])
+        again = bench.take(me)
+        assert [(claim.id, claim.counts.tries) for claim in again] == [("1", 1), ("2", 0)]
+        bench.turn(me, 0, says(again[0], "X", 0, "for good"), done(again[1], keep=1000))
+        assert [bench.state(one) for one in "123"] == ["dead", "done", "gone"]
+        assert run_sync(protocol.revive(bench.io, bench.place, ["1"])) == 1
+        assert run_sync(protocol.cancel(bench.io, bench.place, "1", False)).value == "cancelled"
+        assert run_sync(protocol.count(bench.io, bench.place)).ready == 0
