@@ -116,6 +116,29 @@ def test_whatever_ends_a_term_fences_increase_and_callbacks_are_paired(run: Run)
     clean(run(world, actors, {"x": expiry(1, of_the_lease), "o": tick(-5)}))
 
 
+@pytest.mark.explore
+def test_campaigns_renewals_an_operator_expiry_lost_replies_and_crashes_at_once(run: Run) -> None:
+    world = ElectionWorld(alone=False)
+    actors = {
+        "a": world.stands(terms=2),
+        "b": world.stands(),
+        "k": world.renews("a.1"),
+        "op": world.steals(),
+    }
+    faults = Faults(times=1, on=frozenset({"acquire", "release", "renew"}))
+    report = clean(
+        run(
+            world,
+            actors,
+            {"x": expiry(1, of_the_lease)},
+            faults=faults,
+            crashes=frozenset({"a"}),
+            final=lambda view: world.wrong() or None,
+        )
+    )
+    assert report.states > 10_000
+
+
 def test_a_server_that_comes_back_empty_draws_greater_fences(run: Run) -> None:
     world = ElectionWorld(alone=False)
     actors = {"a": world.stands(), "b": world.stands()}

@@ -192,7 +192,7 @@ def test_who_does_not_lead_looks_when_the_leaders_lease_ends_and_every_retry() -
 @every_face
 async def test_elected_although_its_time_has_run_out_is_not_elected(face: ElectionFace) -> None:
     """Others' campaigns returned a success whose session had died."""
-    election = face.election(**LONG)
+    election = face.election(ttl=30, renew_deadline=20, retry=0.05)
     won = election._won
 
     def too_late(*args: Any) -> Any:
@@ -218,6 +218,25 @@ async def test_elected_although_its_time_has_run_out_is_not_elected(face: Electi
     await campaign
     assert diary.words.count("started") == 1  # the first time nothing was begun
     assert not diary.terms[0].lost
+
+
+@every_face
+async def test_a_term_that_ends_while_its_leader_is_made_known_begins_no_work(
+    face: ElectionFace,
+) -> None:
+    diary, known = Diary(face), []
+    election = face.election(ttl=30, renew_deadline=20, retry=0.05)
+
+    def slow(leader: Any) -> None:
+        known.append(leader.fence)
+        if len(known) == 1:
+            overrun(election._term)
+
+    campaign = face.start(election.run, diary.work, started=diary.started, new_leader=slow)
+    await diary.says("work")
+    election.stop()
+    await campaign
+    assert [term.fence for term in diary.terms] == known[1:]
 
 
 async def test_a_thousand_candidates_that_give_up_leave_nothing_behind(rival: ElectionFace) -> None:
@@ -305,7 +324,7 @@ async def test_a_candidate_stands_again_after_every_loss(face: ElectionFace) -> 
 
 async def test_a_loss_while_started_is_under_way_is_told_too(rival: ElectionFace) -> None:
     words: list[str] = []
-    election = rival.election(**LONG)
+    election = rival.election(ttl=30, renew_deadline=20, retry=0.05)
 
     async def started(term: Any) -> None:
         words.append("started")
@@ -377,6 +396,26 @@ async def test_a_cancel_is_never_taken_for_a_loss(rival: ElectionFace) -> None:
     assert diary.words.count("stopped") == diary.words.count("started")
     await rival.settled()
     assert await rival.holder() is None
+
+
+@pytest.mark.parametrize("loss", [LeaseLost("over"), FenceRefused("a newer one", fence=7)])
+async def test_a_cancel_of_work_that_answers_with_a_loss_is_a_cancel(
+    rival: ElectionFace, loss: Exception
+) -> None:
+    working = asyncio.Event()
+
+    async def work(term: Any) -> None:
+        working.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            overrun(term)
+            raise loss from None
+
+    campaign = asyncio.create_task(rival.election(**LONG).run(work))
+    await working.wait()
+    campaign.cancel()
+    assert isinstance(await ended(campaign), asyncio.CancelledError)
 
 
 @every_face
