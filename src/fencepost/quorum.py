@@ -16,6 +16,7 @@ from fencepost.client import AsyncClient, Client
 from fencepost.errors import ClientClosed, Refused
 
 if TYPE_CHECKING:
+    from fencepost.election import AsyncElection, Election
     from fencepost.lock import AsyncLock, AsyncLocks, Lock, LockOptions, Locks
     from fencepost.lock.quorum.admission import Standing
     from fencepost.lock.quorum.hub import QuorumHub
@@ -241,6 +242,12 @@ class AsyncQuorum(_Quorum):
         }
         return AsyncLocks([self.lock(name, **options) for name in ordered(names)])
 
+    def election(self, name: str, **options: Any) -> AsyncElection:
+        """A candidate in the election ``name``, on this quorum; see ``AsyncClient.election``."""
+        from fencepost.election import AsyncElection, ElectionOptions
+
+        return AsyncElection(self, name, ElectionOptions(**options))
+
     async def standing(self) -> list[Standing]:
         """Which of the servers vote, in the order of their URLs.
 
@@ -332,6 +339,12 @@ class Quorum(_Quorum):
             "owner": owner,
         }
         return Locks([self.lock(name, **options) for name in ordered(names)])
+
+    def election(self, name: str, **options: Any) -> Election:
+        """A candidate in the election ``name``, on this quorum; see ``AsyncClient.election``."""
+        from fencepost.election import Election, ElectionOptions
+
+        return Election(self, name, ElectionOptions(**options))
 
     def standing(self) -> list[Standing]:
         """Which of the servers vote; see ``AsyncQuorum.standing``."""

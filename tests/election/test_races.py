@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fencepost._core import commands
 from fencepost._core.aio import clock
 from fencepost.election.protocol import campaign, pause
 from fencepost.errors import (
@@ -486,7 +487,7 @@ async def test_words_that_are_never_heard_cost_a_retry(
         leader := rival.election(identity="first", **LONG),
         candidate := face.election(identity="second", ttl=30, renew_deadline=20, retry=0.05),
     ):
-        election._word = lambda: ("PING",)
+        election._word = lambda: commands.raw("PING")
     seen: list[Any] = []
 
     async def watch() -> None:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from fencepost._core import commands
 from fencepost._core.aio import clock, token
 from fencepost._core.keys import escape
 from fencepost._core.port import run_sync
@@ -29,20 +30,29 @@ from fencepost.wire.bells import AsyncBell, SyncBell
 from fencepost.wire.listener import EVERYBODY
 
 if TYPE_CHECKING:
+    from fencepost._core.script import Call
     from fencepost.client import AsyncClient, Client
+    from fencepost.quorum import AsyncQuorum, Quorum
 
 
 class _Election:
     """What both faces share: the options, the lock that it rests on, and who shall stop."""
 
-    def __init__(self, client: AsyncClient | Client, name: str, options: ElectionOptions) -> None:
+    def __init__(
+        self,
+        client: AsyncClient | Client | AsyncQuorum | Quorum,
+        name: str,
+        options: ElectionOptions,
+    ) -> None:
         escape(name)
         self.name = name
         self.options = options
         self.stopping = False
         self._client: Any = client
+        self._servers = len(getattr(client, "_clients", ())) or 1  # of a quorum, or the one
         self._bells: set[Any] = set()
         self._term: Any = None  # the last one that was won by this object
+        self._lock()  # what can't work is refused now, not at the first try
 
     @property
     def identity(self) -> str:
@@ -74,9 +84,10 @@ class _Election:
         hub, keys = self._client._lock_hub(), self._lock()._place.keys  # noqa: SLF001
         return kind(hub.listener, keys.channel, token(), self.options.retry)
 
-    def _word(self) -> tuple[str, ...]:
+    def _word(self) -> Call[Any]:
         """The command that tells those who listen to look: a hint."""
-        return "PUBLISH", self._lock()._place.keys.channel, EVERYBODY  # noqa: SLF001
+        channel = self._lock()._place.keys.channel  # noqa: SLF001
+        return commands.raw("PUBLISH", channel, EVERYBODY)
 
     def _won(self, kind: type[Any], lease: Any) -> Any:
         options = self.options
@@ -240,7 +251,7 @@ class AsyncElection(_Election):
 
     async def _announce(self) -> None:
         with contextlib.suppress(FencepostError):  # then others look by themselves
-            await self._client.command(*self._word())
+            await protocol.announce(self._client.port, self._word(), self._servers)
 
     async def _give_back(self, term: AsyncTerm) -> None:
         try:
@@ -375,7 +386,7 @@ class Election(_Election):
 
     def _announce(self) -> None:
         with contextlib.suppress(FencepostError):
-            self._client.command(*self._word())
+            run_sync(protocol.announce(self._client.port, self._word(), self._servers))
 
     def _give_back(self, term: Term) -> None:
         try:

@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol
 
 from fencepost._core.observe import log
 from fencepost._core.port import Port
+from fencepost._core.script import Call
 from fencepost.election.leader import Leader
 from fencepost.errors import (
     ClientClosed,
@@ -153,6 +154,19 @@ async def introduce(seat: Seat) -> None:
     if leader is not None and leader.fence != seat.told:
         seat.told = leader.fence
         await seat.tell(leader)
+
+
+async def announce(io: Any, word: Call[Any], servers: int) -> None:
+    """Tell those who listen to look: at the server, or at each of a quorum.
+
+    Raises:
+        FencepostError: The server did not answer; whoever listens looks by itself.
+    """
+    if servers == 1:
+        await io.run(word)
+        return
+    most = servers // 2 + 1
+    await io.each([word] * servers, lambda answers: sum(one is not None for one in answers) >= most)
 
 
 async def run(io: Port, seat: Seat, bell: Bell, retry: float) -> None:
