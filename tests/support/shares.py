@@ -8,7 +8,12 @@ from typing import Any
 from fencepost.lock.scripts import SHARES, Scripts
 from fencepost.lock.shares import SharePlace, permits_of, reading, writing
 from fencepost.testing import View
-from support.lock import Actor, LockWorld
+from support.lock import Actor, LockWorld, altered
+
+
+def without(verb: str, old: str, new: str = "") -> Scripts:
+    """The scripts of shares with one line of one of them taken out."""
+    return altered(verb, old, new, SHARES)
 
 
 class ShareWorld(LockWorld):
