@@ -32,10 +32,12 @@ Open = Callable[..., QuorumFace]
 
 
 @contextlib.contextmanager
-def some_servers(count: int = 3, **options: Any) -> Iterator[list[ServerProcess]]:
-    require("valkey", find_binary("valkey") is not None)
+def some_servers(
+    count: int = 3, binary: str = "valkey", **options: Any
+) -> Iterator[list[ServerProcess]]:
+    require(binary, find_binary(binary) is not None)
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(ServerProcess("valkey", **options)) for _ in range(count)]
+        yield [stack.enter_context(ServerProcess(binary, **options)) for _ in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -411,6 +413,20 @@ async def test_t3_a_birth_record_that_is_gone_is_a_birth(
             client.command("DEL", birth_record(namespace))
     with pytest.raises(Unavailable, match="2 of 3 servers came back"):
         await face.lock().acquire(wait=0)
+
+
+async def test_t3_holds_on_another_kind_of_server(open_quorum: Open, namespace: str) -> None:
+    with some_servers(3, "redis") as servers:
+        face, rival = open_quorum(servers), open_quorum(servers)
+        await face.init()
+        servers[2].kill()
+        lease = await face.lock().acquire()
+        servers[2].start()
+        servers[0].restart(empty=True)
+        with pytest.raises((Unavailable, LockTimeout)):
+            await rival.lock().acquire(wait=0)
+        assert [one.votes for one in await rival.client.standing()] == [False, True, False]
+        await lease.release()
 
 
 async def test_t5_a_newborn_is_told_the_fence_before_it_votes(

@@ -96,8 +96,14 @@ def test_a_server_must_look_before_it_votes(run: Run) -> None:
     found(run(world, {"a": world.holds(), "b": world.holds()}), "entered beside")
 
 
+def test_a_reply_that_is_lost_leaves_nothing_behind(run: Run) -> None:
+    world = QuorumWorld()
+    faults = Faults(times=2, kinds=("lost", "dropped"), on=frozenset({"vote", "release"}))
+    clean(run(world, {"a": world.holds()}, faults=faults))
+
+
 @pytest.mark.parametrize(
-    "kind", ["cut", *(pytest.param(kind, marks=DEEP) for kind in ("lost", "dropped"))]
+    "kind", [pytest.param(kind, marks=DEEP) for kind in ("cut", "lost", "dropped")]
 )
 def test_nothing_is_left_behind_whatever_is_lost(run: Run, kind: str) -> None:
     world = QuorumWorld()
@@ -130,7 +136,22 @@ async def highest_vote(io: Any, place: Any, ask: Any, sent: float, answers: Any)
     return Grant(fence, sent, sent + ask.ttl - drift(ask.ttl), ask.attempt)
 
 
+def one_after_the_other(world: QuorumWorld) -> dict[str, Any]:
+    """The second begins when the first has left."""
+
+    def left(view: Any) -> bool:
+        return bool(world.seen.state.taken) and not world.seen.state.inside
+
+    return {"a": world.holds(), "b": world.holds(after=left)}
+
+
 def test_t1_fences_increase_though_majorities_differ(run: Run) -> None:
+    world = QuorumWorld(highs=UNEVEN)
+    clean(run(world, one_after_the_other(world), faults=cut_one_vote()))
+
+
+@DEEP
+def test_t1_fences_increase_also_where_two_ask_at_once(run: Run) -> None:
     world = QuorumWorld(highs=UNEVEN)
     actors = {"a": world.holds(), "b": world.holds()}
     clean(run(world, actors, faults=cut_one_vote()))
@@ -139,8 +160,7 @@ def test_t1_fences_increase_though_majorities_differ(run: Run) -> None:
 def test_t1_needs_the_fence_to_be_written_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "conclude", highest_vote)
     world = QuorumWorld(highs=UNEVEN)
-    actors = {"a": world.holds(), "b": world.holds()}
-    found(run(world, actors, faults=cut_one_vote()), "drew fence")
+    found(run(world, one_after_the_other(world), faults=cut_one_vote()), "drew fence")
 
 
 @DEEP
