@@ -382,7 +382,7 @@ def test_t5_needs_the_newborn_to_be_told(run: Run) -> None:
 
 def prolonged_by_anybody(answers: Any, majority: int) -> Any:
     """A vote that is given anew counts at once."""
-    some = [Kept() if isinstance(one, Joined) else one for one in answers]
+    some = [Kept(f"s{n}") if isinstance(one, Joined) else one for n, one in enumerate(answers)]
     return tally.prolonged(some, majority)
 
 

@@ -128,15 +128,20 @@ def test_a_round_is_over_when_it_is_won_or_lost(answers: list[Any], over: bool) 
     assert decided(answers, 3) is over
 
 
+def kept(servers: int) -> list[Any]:
+    return [Kept(f"s{n}") for n in range(servers)]
+
+
 @pytest.mark.parametrize(
     ("answers", "became"),
     [
-        ([Kept()] * 5, Renewed()),
-        ([Kept(), Kept(), Kept(), SILENT, Lost()], Renewed(sure=False)),
-        ([Kept(), Kept(), Kept(), Joined(), Lost()], Renewed(sure=False)),
-        ([Kept(), Kept(), Joined(), Joined(), Joined()], Lost),
-        ([Kept(), Kept(), Lost(), Newborn(9, 0, 0, "s"), Lost()], Lost),
-        ([Kept(), Kept(), SILENT, None, Lost()], Unavailable),
+        (kept(5), Renewed()),
+        ([*kept(3), SILENT, Lost()], Renewed(sure=False)),
+        ([*kept(3), Joined(), Lost()], Renewed(sure=False)),
+        ([*kept(2), Joined(), Joined(), Joined()], Lost),
+        ([*kept(2), Lost(), Newborn(9, 0, 0, "s"), Lost()], Lost),
+        ([*kept(2), SILENT, None, Lost()], Unavailable),
+        ([*kept(2), *kept(1), Lost(), Lost()], Lost),  # two of the addresses lead to one server
     ],
 )
 def test_a_renewal_counts_who_still_had_the_vote(answers: list[Any], became: Any) -> None:

@@ -3,7 +3,7 @@
 -- ARGV   attempt, owner, ttl_ms, fence, joins, max_ttl_ms, server
 -- needs: whole, newborn
 -- resend: harmless, it is prolonged from now
--- ->     KEPT
+-- ->     KEPT server
 -- ->     JOINED                          it was free
 -- ->     LOST
 -- ->     NEWBORN left_ms high since server
@@ -20,7 +20,7 @@ if refusal then return refusal end
 local holder = redis.pcall('HGET', lock, 'attempt')
 if holder == attempt then
   if redis.call('PTTL', lock) < tonumber(ttl_ms) then redis.call('PEXPIRE', lock, ttl_ms) end
-  return {'KEPT'}
+  return {'KEPT', me}
 end
 if holder or joins ~= '1' or redis.call('EXISTS', ended) == 1 then return {'LOST'} end
 local time = redis.call('TIME')

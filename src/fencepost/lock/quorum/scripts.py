@@ -85,7 +85,9 @@ class Agreed:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A vote was prolonged."""
+    """A vote was prolonged, by this server."""
+
+    server: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ def _answer(reply: list[Any]) -> Any:
             return Newborn(int(left_ms), int(high), int(since), _text(server))
         case [b"OPEN", high, server]:
             return Open(int(high), _text(server))
+        case [b"KEPT", server]:
+            return Kept(_text(server))
         case [b"MISMATCH", max_ttl_ms]:
             return Mismatch(int(max_ttl_ms))
         case [word]:
@@ -120,7 +124,6 @@ _SIMPLE: Final[dict[bytes, Any]] = {
     b"LOST": Lost(),
     b"NAMELESS": Nameless(),
     b"AGREED": Agreed(),
-    b"KEPT": Kept(),
     b"JOINED": Joined(),
 }
 

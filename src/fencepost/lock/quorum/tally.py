@@ -148,7 +148,8 @@ def ripe(answer: object) -> bool:
 
 def prolonged(answers: Answers, majority: int) -> Renewed | Lost | FencepostError:
     """What became of a lease, by what each server said."""
-    kept = count(answers, Kept)
+    # Two addresses may have come to lead to one server since they voted: it counts once.
+    kept = len({one.server for one in answers if isinstance(one, Kept)})
     # What is joined does not count: between the loss of that vote and now others may have had it.
     joined = count(answers, Joined)
     silent = [one for one in answers if one is None or isinstance(one, Exception)]
