@@ -16,9 +16,10 @@ import pytest
 
 from fencepost._core import commands
 from fencepost._core.keys import field_of
-from fencepost.likes import durable, protocol
+from fencepost.likes import durable
+from fencepost.likes import flush as flushing
 from fencepost.likes.durable import DONE, Wanted, judge
-from fencepost.likes.protocol import Flush
+from fencepost.likes.flush import Flush
 from fencepost.likes.scripts import Scripts
 from fencepost.testing import PlayError, Sandbox, ScratchServer, ServerState, explore, replay
 from likes import proof
@@ -187,7 +188,7 @@ def test_a_refused_row_that_the_cache_keeps_is_missed(
     async def keeps(io: Any, shard: Any, poison: Any) -> None:
         pass
 
-    monkeypatch.setattr(protocol, "drop_poisoned", keeps)
+    monkeypatch.setattr(flushing, "drop_poisoned", keeps)
     scenario = SCENARIOS["committed_beside_a_refused_row"]()
     finding = explore(scenario, server=scratch, limit=100_000).finding
     assert finding is not None
