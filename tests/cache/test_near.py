@@ -315,7 +315,6 @@ def test_only_what_needs_no_judging_is_held(
         cache.get("none", lambda: None)
         cache.get("tagged", lambda: 1, tags=["t"])
         cache.get("tagged by its loader", lambda: Loaded(1, tags=("t",)))
-        cache.get("early", lambda: 1, ttl=0.001)
     assert set(near_of(cache).held._table) == {"plain"}
     with pytest.raises(Refused):
         cache.get("", lambda: 1)
@@ -357,6 +356,22 @@ def test_nothing_is_given_that_was_not_current_within_its_ttl() -> None:
     assert near.keep("k", ended, "v", now, fresh=1.0)  # the entry's own end comes first
     now += 1.1
     assert near.get("k", NOTHING) is NOTHING
+
+
+def test_many_who_ask_first_begin_one_tracker() -> None:
+    for _ in range(50):
+        started: list[int] = []
+        near = Near(LONG, lambda key: key, lambda started=started: started.append(1))
+        barrier = threading.Barrier(4)
+
+        def ask(near: Near = near, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            near.mark("k")
+
+        with ThreadPoolExecutor(4) as pool:
+            for one in [pool.submit(ask) for _ in range(4)]:
+                one.result()
+        assert started == [1]
 
 
 def test_a_forked_child_holds_nothing_until_it_listens_itself() -> None:

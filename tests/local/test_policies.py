@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fencepost.local import LocalCache
@@ -149,7 +149,7 @@ def check(cache: LocalCache[Any, Any]) -> None:
 
 @pytest.mark.parametrize("policy", ALL)
 @given(steps=STEPS, maxsize=st.integers(1, 30), weighed=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_holds_after_every_step(
     policy: Any, steps: list[tuple[Any, ...]], maxsize: int, weighed: bool
 ) -> None:
@@ -204,7 +204,7 @@ def test_what_holds_after_every_step(
     steps=st.lists(st.tuples(st.sampled_from(["set", "get", "delete"]), st.integers(0, 12))),
     maxsize=st.integers(1, 8),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_lru_is_exact_although_a_hit_takes_no_lock(
     steps: list[tuple[str, int]], maxsize: int
 ) -> None:

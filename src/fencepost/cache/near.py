@@ -116,8 +116,10 @@ class Near:
     def mark(self, key: str) -> object | None:
         """Before the server is asked; None: its answer can't be held."""
         if not self._started:
-            self._started = True
-            self._start()
+            with self._lock:
+                begun, self._started = self._started, True
+            if not begun:  # one tracker, however many ask first
+                self._start()
         if not self.listening:
             return None
         mark = object()
