@@ -18,7 +18,7 @@ from fencepost import AsyncClient, Client, ServerError, Unavailable
 from fencepost._core.keys import like_shard
 from fencepost._core.observe import Event, LikesLost, ShardOpened
 from fencepost._core.port import run_sync
-from fencepost.likes import LikeOptions, SqlLikes, protocol
+from fencepost.likes import LikeOptions, SqlLikes, flush, protocol
 from fencepost.likes.protocol import LikeStatus
 from likes.common_design import CommonDesign
 from likes.schedules import AnyEpoch, OneTimeline, r31, r32, warmed
@@ -245,7 +245,7 @@ def test_r30_an_old_primary_that_lives_on_writes_nothing(
                     )
                 )
             )
-            batch = protocol.read_batch(shard.store, str(item), claimed.journals[0])
+            batch = flush.read_batch(shard.store, str(item), claimed.journals[0])
             assert [one.user for one in batch.changes] == ["bob"]
             done = lab.store.commit(shard.place, int(known.epoch), claimed.fence, [batch])
             assert done.refused == "epoch"  # type: ignore[union-attr]
