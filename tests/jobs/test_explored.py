@@ -261,6 +261,15 @@ def test_moved_or_promoted_but_never_early(run: Run) -> None:
     clean(run(world, jobs, actors, environment={"t": tick(10, 2)}, limit=600_000))
 
 
+def test_a_move_whose_reply_is_lost_is_a_move(run: Run) -> None:
+    """The link sends it again, now or later: it is moved once more, or is not there any more."""
+    world = JobsWorld()
+    jobs = [a_job("1", "1000010")]
+    actors = {"m": world.moves("1", "+50"), "a": world.works(1), "b": world.works()}
+    faults = Faults(times=2, on=frozenset({"move"}))
+    clean(run(world, jobs, actors, environment={"t": tick(10)}, faults=faults, limit=600_000))
+
+
 MOVES_HALF = altered("move", " + redis.call('ZREM', ready, id)", " + redis.call('ZCARD', ready)")
 MOVES_CLAIMED = altered(
     "move", "if redis.call('HEXISTS', claims, id) == 1 then return {'RUNNING'} end\n", ""

@@ -9,6 +9,7 @@ from fencepost.testing.lab.stories import (
     expired_unlike,
     invalidated_load,
     last_unlike,
+    late_ack,
     late_fill,
     late_tag,
     lost_lease,
@@ -40,6 +41,7 @@ STORIES = {
         late_tag,
         two_writers,
         dead_writer,
+        late_ack,
         third_vote,
         empty_comeback,
     )
