@@ -27,6 +27,8 @@ PAGES = {
     ("GET", "/activities/{id}/edit"),
     ("POST", "/activities/{id}/edit"),
     ("POST", "/activities/{id}/delete"),
+    ("GET", "/activities/{id}/seat"),
+    ("POST", "/activities/{id}/seat"),
     ("POST", "/activities"),
     ("POST", "/activities/{id}/like"),
     ("POST", "/sign-in"),
@@ -135,7 +137,7 @@ def examples() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 def test_examples_fit_their_schemas() -> None:
     found = list(examples())
-    assert len(found) == 13
+    assert len(found) == 19
     for where, example, schema in found:
         assert list(misfits(example, schema, where)) == []
 

@@ -12,9 +12,9 @@ from sqlalchemy.exc import IntegrityError
 from fencepost.campus.tables import activities, once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
 ID_MAX = 2**63 - 1
 _COLUMNS = [column for column in activities.c if column.name != "like_count"]
@@ -47,6 +47,10 @@ class Activities:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.changed: Callable[[Connection, int], None] = lambda connection, activity_id: None
+        """Called in the transaction that changes an activity, when it has."""
+        self.removed: Callable[[Connection, int], None] = lambda connection, activity_id: None
+        """Called in the transaction that deletes an activity, before it does."""
 
     @property
     def engine(self) -> Engine:
@@ -94,6 +98,7 @@ class Activities:
         with self._engine.begin() as connection:
             # the change first: it locks the row, so what is read is what is committed
             connection.execute(update(activities).where(mine).values(**changes))
+            self.changed(connection, activity_id)
             row = connection.execute(select(*_COLUMNS).where(mine)).mappings().one_or_none()
         return None if row is None else Activity(**row)
 
@@ -101,6 +106,7 @@ class Activities:
         """Delete one; whether it was there. Its likes go with it, by the foreign key."""
         with self._engine.begin() as connection:
             # the activity first, as a flusher locks them: the other way round the two could deadlock
+            self.removed(connection, activity_id)
             query = delete(activities).where(activities.c.id == activity_id)
             return connection.execute(query).rowcount > 0
 

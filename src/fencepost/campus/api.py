@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
-from fencepost.campus import metrics
+from fencepost.campus import metrics, seating
 from fencepost.campus.forms import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
@@ -293,6 +293,7 @@ OPERATIONS = [
         query=("durability",),
         fails=("not-found", "invalid-input", *_SERVERS),
     ),
+    *seating.OPERATIONS,
     Operation(
         "GET",
         "/healthz",

@@ -17,6 +17,8 @@ from prometheus_client.registry import Collector
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from fencepost.jobs import Figures
+
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _CACHE_GAUGES = {
     "load_p50": "Seconds that a load takes: half of the last ones took no longer.",
@@ -78,6 +80,17 @@ class Metrics:
             ["duty"],
             registry=self.registry,
         )
+        self.queue = Gauge(
+            "fencepost_jobs_queue",
+            "Jobs of the desk by state; overdue are those of due whose time has come.",
+            ["state"],
+            registry=self.registry,
+        )
+        self.queue_late = Gauge(
+            "fencepost_jobs_late_seconds",
+            "By how much the job is late that waits longest.",
+            registry=self.registry,
+        )
         self.backlog_items = Gauge(
             "fencepost_likes_backlog_items",
             "Activities whose likes wait in the journal.",
@@ -93,6 +106,16 @@ class Metrics:
             "For how long the oldest of them waits.",
             registry=self.registry,
         )
+
+    def watch_jobs(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Show what a worker counts, as ``fencepost_jobs_…``."""
+        self.registry.register(_Jobs(counts))
+
+    def show_queue(self, figures: Figures) -> None:
+        """Show how much there is in the queue, and how late it is."""
+        for name in ("ready", "due", "overdue", "running", "dead"):
+            self.queue.labels(name).set(getattr(figures, name))
+        self.queue_late.set(figures.late)
 
     def watch(self, stats: Callable[[], Mapping[str, object]]) -> None:
         """Show the figures that ``stats`` gives at each scrape, as ``fencepost_likes_…``."""
@@ -142,6 +165,30 @@ class _Stats(Collector):
             )
             histogram.add_metric([], [*took, ("+Inf", float(flushes))], seconds)
             yield histogram
+
+
+_JOBS = {
+    "begun": "Jobs that this process began.",
+    "late_ms": "Milliseconds by which they began late, all together.",
+    "done": "Jobs that ended well.",
+    "failed": "Tries that failed.",
+    "lost": "Claims that were lost to others while their job ran.",
+    "refused": "Acknowledgements that came too late.",
+}
+
+
+class _Jobs(Collector):
+    """What a worker counts."""
+
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterable[Metric]:
+        counts = self._counts()
+        for name, says in _JOBS.items():
+            family = CounterMetricFamily(f"fencepost_jobs_{name}", says)
+            family.add_metric([], float(counts.get(name, 0)))
+            yield family
 
 
 class _Caches(Collector):

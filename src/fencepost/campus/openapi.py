@@ -11,6 +11,7 @@ from fencepost.campus.activities import ID_MAX
 from fencepost.campus.api import OPERATIONS
 from fencepost.campus.forms import CAPACITY_MAX, LIMIT_DEFAULT, LIMIT_MAX
 from fencepost.campus.problems import KINDS
+from fencepost.campus.seating import DAYS_MAX
 from fencepost.campus.tables import TEXT_MAX, USER_MAX
 from fencepost.likes import DURABILITIES
 
@@ -27,7 +28,7 @@ _CAPACITY: Final = {"type": "integer", "minimum": 1, "maximum": CAPACITY_MAX}
 
 PARAMETERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "id": ("The activity.", _ID),
-    "user": ("Who it is that likes.", _USER),
+    "user": ("Who it is.", _USER),
     "limit": (
         "How many at most.",
         {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
@@ -68,6 +69,11 @@ def _or_null(schema: dict[str, Any], why: str) -> dict[str, Any]:
 
 
 _NEW: Final = {"title": _TEXT, "place": _TEXT, "starts_at": _TIME, "capacity": _CAPACITY}
+_RULE: Final = {
+    "zone": {"type": "string", "minLength": 1, "maxLength": 64},
+    "days": {"type": "integer", "minimum": 0, "maximum": DAYS_MAX},
+    "at": {"type": "string", "minLength": 5, "maxLength": 5},
+}
 SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "NewActivity": _object(_NEW),
     "ActivityChange": _object(_NEW, optional=tuple(_NEW)) | {"minProperties": 1},
@@ -100,6 +106,25 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     ),
     "Like": _object(
         {"liked": {"type": "boolean"}, "like_count": _COUNT, "changed": {"type": "boolean"}}
+    ),
+    "Room": _object(dict.fromkeys(("capacity", "held", "taken", "free"), _COUNT)),
+    "Seat": _object(
+        {
+            "state": {"type": "string", "enum": ["held", "taken"]},
+            "until": _or_null(_TIME, "it is taken for good"),
+        }
+    ),
+    "NewReminder": _object(_RULE),
+    "Reminder": _object({**_RULE, "due": _TIME}),
+    "Notices": _object(
+        {
+            "items": {
+                "type": "array",
+                "items": _object(
+                    {"activity": _ID, "title": _TEXT, "starts_at": _TIME, "sent_at": _TIME}
+                ),
+            }
+        }
     ),
     "Health": _object(
         {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fencepost.campus import changes, html
+from fencepost.campus import changes, html, seat_page
 from fencepost.campus.forms import at_cursor, new_activity, number, user_name
 from fencepost.campus.problems import KINDS, Problem, to_problem
 from fencepost.campus.service import Card, Page
@@ -36,6 +36,7 @@ NOTICES: Final = {
     "signed-out": "Signed out.",
     "name-first": "Choose a name first, then like what you like.",
     "name-to-edit": "Choose a name first, then change what has to be otherwise.",
+    "name-for-seat": "Choose a name first, then hold a seat.",
     "name-to-delete": "Choose a name first, then delete what has to go.",
 }
 
@@ -214,6 +215,7 @@ ROUTES = [
     Route("/activities/{id}/like", like, methods=["POST"]),
     Route("/activities/{id}/edit", changes.edit, methods=["GET", "POST"]),
     Route("/activities/{id}/delete", changes.delete, methods=["GET", "POST"]),
+    Route("/activities/{id}/seat", seat_page.seat, methods=["GET", "POST"]),
     Route("/sign-in", sign_in, methods=["POST"]),
     Route("/sign-out", sign_out, methods=["POST"]),
     Route("/problems/{slug}", explain),

@@ -50,6 +50,10 @@ KINDS: Final = {
     "forbidden": Kind(403, "Refused", "Go back, reload the page and try again from there."),
     "not-found": Kind(404, "Not found", "Look at the address; what it names may be gone."),
     "method-not-allowed": Kind(405, "That can't be done here", "Use a method that Allow names."),
+    "full": Kind(
+        409, "No seat is free", "Try again later: a held seat that nobody confirms comes free."
+    ),
+    "hold-over": Kind(409, "The seat is not held any more", "Hold one again, if one is free."),
     "body-too-large": Kind(413, "The request is too large", "Send less; nothing was changed."),
     "unsupported-media-type": Kind(
         415, "The body has the wrong type", "Send the type that the answer names."
@@ -155,6 +159,12 @@ def unchanged(error: FencepostError) -> Problem:
     """A change to an activity that was not made, since those who show it could not be told."""
     log.warning("an activity was not changed: %s", error)
     return _later("unavailable", "Activities can be read, but not changed right now.")
+
+
+def database_away(error: FencepostError) -> Problem:
+    """A database that did nothing."""
+    log.warning("the database failed: %s", error)
+    return _later("database-unavailable", "Seats can't be read or changed right now.")
 
 
 def to_problem(error: BaseException) -> Problem:

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from fencepost import AsyncClient
 from fencepost.campus.activities import Activities, Activity, NewActivity
 from fencepost.campus.catalogue import MISSING_TTL, Catalogue
+from fencepost.campus.desk import Desk
 from fencepost.campus.duties import Duties
 from fencepost.campus.metrics import Metrics
 from fencepost.campus.problems import log, not_durable, unchanged
@@ -22,9 +23,9 @@ from fencepost.campus.samples import samples
 from fencepost.campus.security import Sessions, load_secret
 from fencepost.campus.tables import activities, activities_likes, create_tables, open_engine
 from fencepost.errors import FencepostError, OutcomeUnknown, Overloaded, Refused, UnknownItem
+from fencepost.jobs import outbox
 from fencepost.likes import LikeOptions, SqlLikes
 from fencepost.server import start
-from fencepost.sql import guards
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -66,6 +67,7 @@ class Campus:
     client: AsyncClient
     likes: AsyncLikes
     sessions: Sessions
+    desk: Desk
     metrics: Metrics = field(default_factory=Metrics)
     duties: Duties = field(init=False)
     left: int | None = None
@@ -198,6 +200,7 @@ class Campus:
         try:
             async with asyncio.timeout(HEALTH_LIMIT):
                 backlog = await self.likes.backlog()
+                self.metrics.show_queue(await self.desk.queue.count())
         except (FencepostError, TimeoutError):
             self.metrics.link.set(0)
         else:
@@ -283,8 +286,8 @@ async def open_campus(settings: Settings) -> AsyncIterator[Campus]:
         engine = open_engine(settings)
         stack.callback(engine.dispose)
         store = open_store(engine)
-        gates = partial(guards.create_tables, engine)
-        await run_in_threadpool(create_tables, engine, store.create_tables, gates)
+        more = (store.create_tables, partial(outbox.create_tables, engine))
+        await run_in_threadpool(create_tables, engine, *more)
         table = Activities(engine)
         if settings.samples:
             await run_in_threadpool(table.add_once, "samples", samples(datetime.now(UTC)))
@@ -294,7 +297,10 @@ async def open_campus(settings: Settings) -> AsyncIterator[Campus]:
         client = open_client(settings)
         stack.push_async_callback(client.aclose)
         await client.command("PING")  # an address that does not answer is told now
+        desk = Desk(client, engine, settings.hold)
+        table.changed, table.removed = desk.changed, desk.removed
         campus = Campus(
+            desk=desk,
             settings=settings,
             activities=Catalogue(table, client),
             client=client,
@@ -305,10 +311,13 @@ async def open_campus(settings: Settings) -> AsyncIterator[Campus]:
         campus.metrics.watch(campus.likes.stats)
         for cache in (campus.activities.details, campus.activities.board):
             campus.metrics.watch_cache(cache.name, cache.stats)
+        campus.metrics.watch_jobs(lambda: desk.worker.counts)
         campus.metrics.link.set(1)
         await stack.enter_async_context(_flushing(campus))
         if settings.duties:
             await stack.enter_async_context(campus.duties.on_duty())
+        if settings.desk:
+            await stack.enter_async_context(desk.open())
         yield campus
 
 

@@ -31,6 +31,8 @@ class Settings:
             machines behind one address need the same.
         allow_hosts: Names that requests may be addressed to, besides loopback and ``host``.
         flusher: Whether this process writes likes from the journal to SQL.
+        desk: Whether this process releases seats and sends reminders.
+        hold: Seconds for which a seat is held.
         samples: Whether the first run makes sample activities.
         duties: Whether this process stands for election; the leader audits and makes the digests.
         leader_ttl: Seconds after which another one leads if the leader has died.
@@ -54,6 +56,8 @@ class Settings:
     secret: str | None = None
     allow_hosts: tuple[str, ...] = ()
     flusher: bool = True
+    desk: bool = True
+    hold: float = 600.0
     samples: bool = True
     duties: bool = True
     leader_ttl: float = 15.0
@@ -66,8 +70,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise Refused(f"port {self.port} is no TCP port: choose one from 1 to 65535")
-        if self.budget <= 0 or self.drain <= 0:
-            raise Refused("budget and drain are seconds greater than 0")
+        if self.budget <= 0 or self.drain <= 0 or self.hold <= 0:
+            raise Refused("budget, drain and hold are seconds greater than 0")
         if not 0.5 <= self.leader_ttl <= MAX_LEADER_TTL:
             raise Refused(f"leader_ttl is 0.5 to {MAX_LEADER_TTL:g} seconds")
         if self.digest_every < MIN_PERIOD or self.audit_every < MIN_PERIOD:

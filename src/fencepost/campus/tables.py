@@ -94,6 +94,37 @@ runs = Table(
     Column("result", Text, nullable=False),  # JSON
 )
 
+# A row counts against the capacity as long as it is there.
+seats = Table(
+    "campus_seats",
+    metadata,
+    Column("activity_id", ForeignKey(activities.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("user_id", String(USER_MAX), primary_key=True),
+    Column("state", String(8), nullable=False),
+    Column("hold", String(16), nullable=False),  # which hold: what its job compares
+    Column("until", UtcDateTime),
+)
+
+# When those who have a seat are reminded: days before, at a time of the clock in a zone.
+reminders = Table(
+    "campus_reminders",
+    metadata,
+    Column("activity_id", ForeignKey(activities.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("zone", String(64), nullable=False),
+    Column("days", Integer, nullable=False),
+    Column("at", String(5), nullable=False),
+)
+
+# Who was reminded: once for each time that the activity starts at.
+notices = Table(
+    "campus_notices",
+    metadata,
+    Column("activity_id", ForeignKey(activities.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("user_id", String(USER_MAX), primary_key=True, index=True),
+    Column("starts_at", UtcDateTime, primary_key=True),
+    Column("sent_at", UtcDateTime, nullable=False),
+)
+
 # What happened once in the life of this database, whatever the number of processes.
 once = Table("campus_once", metadata, Column("name", String(40), primary_key=True))
 

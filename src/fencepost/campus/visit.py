@@ -68,6 +68,10 @@ class Spot:
         """The page that changes an activity."""
         return _address(f"/activities/{activity_id}/edit", self.fields)
 
+    def seat(self, activity_id: int, notice: str = "") -> str:
+        """The page of an activity's seats."""
+        return _address(f"/activities/{activity_id}/seat", {**self.fields, "notice": notice})
+
     def delete(self, activity_id: int) -> str:
         """The page that asks whether an activity shall be deleted."""
         return _address(f"/activities/{activity_id}/delete", self.fields)

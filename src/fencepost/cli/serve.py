@@ -35,6 +35,10 @@ from fencepost.cli.campus import make_settings, missing, where_options
     help="A further name under which the service is reached; may be repeated.",
 )
 @click.option("--flusher/--no-flusher", default=True, help="Write likes from the journal to SQL.")
+@click.option("--desk/--no-desk", default=True, help="Release held seats, and send reminders.")
+@click.option(
+    "--hold", type=float, default=600.0, show_default=True, help="Seconds for which a seat is held."
+)
 @click.option("--samples/--no-samples", default=True, help="Sample activities at the first run.")
 @click.option(
     "--duties/--no-duties",

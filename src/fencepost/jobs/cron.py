@@ -49,7 +49,7 @@ class Cron:
     def __init__(self, expression: str, tz: str | ZoneInfo = "UTC") -> None:
         self.fields = read(expression)
         self.expression = " ".join(expression.split())
-        self.zone = _zone(tz)
+        self.zone = zone_of(tz)
         if self._next_day(date(2000, 1, 1)) is None:
             raise Refused(
                 f"cron expression {expression!r}: no month has such a day, it never comes"
@@ -175,7 +175,12 @@ def _utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
-def _zone(tz: str | ZoneInfo) -> ZoneInfo:
+def zone_of(tz: str | ZoneInfo) -> ZoneInfo:
+    """A zone of the tz database.
+
+    Raises:
+        Refused: It is not known here.
+    """
     if isinstance(tz, ZoneInfo):
         if not tz.key:
             raise Refused(

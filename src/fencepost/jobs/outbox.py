@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 log = logging.getLogger("fencepost.jobs")
 _PASSING: Final = (Unavailable, OutcomeUnknown, Overloaded)
-_LOCK: Final = {"ttl": 15.0, "wait": 2.0}
+_LOCK: Final = {"ttl": 5.0, "wait": 2.0}
 
 metadata: Final = MetaData()
 
@@ -253,7 +253,7 @@ class AsyncRelay(_Relay):
 
     Args:
         client: Of the server and the namespace that the queues are in.
-        engine: Of the database that the outbox is in.
+        engine: Of the database that the outbox is in; a sync one is used in threads.
         every: Seconds between two looks at an outbox that was empty.
         batch: How many rows are carried over at once, 1 to 1000.
 
@@ -262,10 +262,15 @@ class AsyncRelay(_Relay):
     """
 
     def __init__(
-        self, client: AsyncClient, engine: AsyncEngine, *, every: float = 0.5, batch: int = 100
+        self,
+        client: AsyncClient,
+        engine: AsyncEngine | Engine,
+        *,
+        every: float = 0.5,
+        batch: int = 100,
     ) -> None:
         super().__init__(client, every, batch)
-        self._store = _AsyncStore(engine)
+        self._store = _Store(engine) if isinstance(engine, Engine) else _AsyncStore(engine)
         self._rung = asyncio.Event()
 
     async def once(self) -> int:

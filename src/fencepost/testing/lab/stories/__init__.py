@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.testing.lab.stories import (
+    dead_worker,
     dead_writer,
     empty_comeback,
     expired_like,
@@ -19,6 +20,7 @@ from fencepost.testing.lab.stories import (
     rpop_crash,
     stampede,
     third_vote,
+    two_schedulers,
     two_writers,
     zombie_flusher,
 )
@@ -44,5 +46,7 @@ STORIES = {
         late_ack,
         third_vote,
         empty_comeback,
+        dead_worker,
+        two_schedulers,
     )
 }
