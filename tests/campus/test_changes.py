@@ -405,7 +405,9 @@ async def test_fifty_browsers_that_reload_what_has_expired_cost_one_read(
         if statements is not None:
             statements.arrived()
 
-    settings = replace(settings, flusher=False, desk=False)  # their statements would be counted, too
+    settings = replace(
+        settings, flusher=False, desk=False
+    )  # their statements would be counted, too
     async with AsyncExitStack() as stack:
         services = [await stack.enter_async_context(listening(settings, hear)) for _ in range(2)]
         for service, _ in services:

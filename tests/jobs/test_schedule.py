@@ -15,9 +15,9 @@ import pytest
 
 from fencepost import AsyncClient, Client
 from fencepost._core.port import run_sync
-from fencepost.errors import Refused
+from fencepost.errors import ClientClosed, Refused, ServerError, Unavailable
 from fencepost.jobs.cron import Cron
-from fencepost.jobs.schedule import LATE, MOST, OCCUR, Early, Schedule, Seen, Watch, look
+from fencepost.jobs.schedule import LATE, MOST, OCCUR, Early, Schedule, Seen, Watch, keep, look
 from support.jobs import Bench, a_record
 from support.until import until
 
@@ -160,6 +160,40 @@ def test_a_changed_expression_misses_nothing_and_makes_up_for_nothing(bench: Ben
     new.next_ms = 0
     run_sync(look(bench.io, bench.place, [new]))
     assert (new.added, new.skipped) == (0, 1)
+
+
+class Trouble:
+    """A port whose server fails a few times; nobody waits on it."""
+
+    def __init__(self, port: Any, *errors: Exception) -> None:
+        self._port, self._errors = port, list(errors)
+        self.slept: list[float] = []
+
+    async def run(self, call: Any) -> Any:
+        if self._errors:
+            raise self._errors.pop(0)
+        return await self._port.run(call)
+
+    async def call(self, fn: Any, *args: Any) -> Any:
+        return fn(*args)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def chance(self) -> float:
+        return 0.5
+
+
+def test_a_scheduler_goes_on_whatever_goes_wrong(bench: Bench) -> None:
+    every = dataclasses.replace(nightly(), cron=Cron("0 * * * *"))
+    errors = (Unavailable("away"), ServerError("ERR broken"), RuntimeError("a bug"))
+    io, counts = Trouble(bench.io, *errors), dict[str, int]()
+    past = now_of(bench) - 3 * HOUR
+    bench.client.command("ZADD", bench.keys.schedules, past, every.key)
+    run_sync(keep(io, bench.place, [every], counts, len(errors) + 2))  # type: ignore[arg-type]
+    assert counts == {"scheduled": 1, "skipped": 0}
+    assert len(io.slept) == len(errors) + 1
+    run_sync(keep(Trouble(bench.io, ClientClosed("closed")), bench.place, [every], counts))  # type: ignore[arg-type]
 
 
 # -- the faces --------------------------------------------------------------------------------------

@@ -234,6 +234,10 @@ async def keep(
             failures += 1
             log.warning("schedules of %s wait: %s", place.name, error)
             rest = RETRY.delay(failures, io.chance())
+        except Exception:  # whatever it is, the next time must not be missed for it
+            failures += 1
+            log.exception("schedules of %s", place.name)
+            rest = RETRY.delay(failures, io.chance())
         counts["scheduled"] = sum(one.added for one in watches)
         counts["skipped"] = sum(one.skipped for one in watches)
         rounds = rounds and rounds - 1
