@@ -177,6 +177,7 @@ class Trouble:
     async def call(self, fn: Any, *args: Any) -> Any:
         return fn(*args)
 
+    # time itself: none passes here
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
 

@@ -24,6 +24,8 @@ from support.require import require
 from support.servers import ServerProcess, find_binary
 
 CAPACITY = 7
+BETWEEN = 20
+"""Answers between two kills, so that work is under way when the next one strikes."""
 HOLD = "0.5"
 
 
@@ -34,7 +36,10 @@ class Hall:
     home: Path
     url: str
     serves: list[Serve] = field(default_factory=list)
+    begun: list[Serve] = field(default_factory=list)
+    up: asyncio.Event = field(default_factory=asyncio.Event)
     kills: int = 0
+    answers: int = 0
     most: dict[int, int] = field(default_factory=dict)
     taken: dict[tuple[int, str], bool] = field(default_factory=dict)
     codes: dict[int, int] = field(default_factory=dict)
@@ -45,6 +50,7 @@ class Hall:
             *("--data", str(self.home / "data"), "--url", self.url),
             *("--no-samples", "--hold", HOLD, "--drain", "5"),
         )
+        self.begun.append(one)
         assert one.url
         return one
 
@@ -56,16 +62,16 @@ class Hall:
     async def ask(self, http: httpx.AsyncClient, method: str, path: str) -> int:
         """An answer, from whichever service lives; what is asked states how things shall be."""
         while True:
+            await self.up.wait()
             serve = random.choice(self.serves)
             try:
                 answer = await http.request(method, f"{serve.url}{path}")
             except httpx.TransportError:
-                await asyncio.sleep(0)
                 continue
+            self.answers += 1
             self.codes[answer.status_code] = self.codes.get(answer.status_code, 0) + 1
             if answer.status_code != 503:
                 return answer.status_code
-            await asyncio.sleep(0)
 
     async def lives(
         self, http: httpx.AsyncClient, user: str, items: list[int], rounds: int
@@ -96,19 +102,29 @@ class Hall:
             for item, count in found.items():
                 self.most[item] = max(self.most.get(item, 0), count)
 
-    async def kill_some(self, least: int, crowd: asyncio.Future[Any]) -> None:
-        """Kill a service and start another, until the crowd has gone, and so many times at least."""
-        while self.kills < least or not crowd.done():
-            victim = random.randrange(len(self.serves))
-            await asyncio.to_thread(self.serves[victim].kill)
+    async def kill_some(self, times: int, crowd: asyncio.Future[Any]) -> None:
+        """Kill a service and start another, so many times."""
+        while self.kills < times:
+            enough = self.answers + BETWEEN
+
+            async def worked(enough: int = enough) -> bool:
+                return self.answers >= enough or crowd.done()
+
+            await eventually(worked)
+            victim = self.serves.pop(random.randrange(len(self.serves)))
+            if not self.serves:
+                self.up.clear()
+            await asyncio.to_thread(victim.kill)
             self.kills += 1
-            self.serves[victim] = await asyncio.to_thread(self.start)
+            self.serves.append(await asyncio.to_thread(self.start))
+            self.up.set()
 
 
 async def run(
     hall: Hall, *, users: int, rounds: int, items: int, services: int, kills: int
 ) -> None:
     hall.serves = [await asyncio.to_thread(hall.start) for _ in range(services)]
+    hall.up.set()
     limits = httpx.Limits(max_connections=64)
     async with httpx.AsyncClient(timeout=SOON, limits=limits) as http:
         made = []
@@ -144,7 +160,7 @@ def hall(tmp_path: Path) -> Any:
     with ServerProcess("valkey", aof="always") as server:
         hall = Hall(tmp_path, server.unix_url)
         yield hall
-        for one in hall.serves:
+        for one in hall.begun:
             one.kill()
 
 
