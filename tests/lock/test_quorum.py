@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -480,3 +482,64 @@ def test_what_can_not_work_is_refused() -> None:
         client.lock("x", ttl=40, after_restart="wait")
     with pytest.raises(Refused, match="after_restart is"):
         client.lock("x", after_restart="perhaps")  # type: ignore[arg-type]
+
+
+# -- processes
+
+GIVES_UP_AND_ENDS = """
+import sys
+from fencepost import Quorum
+quorum = Quorum.from_urls(sys.argv[2:], namespace=sys.argv[1])
+leases = [quorum.lock(name, ttl=20).acquire() for name in "xyz"]
+for lease in leases:
+    lease._abandon()
+"""
+FORKS = """
+import os, sys
+from fencepost import Quorum
+quorum = Quorum.from_urls(sys.argv[2:], namespace=sys.argv[1])
+with quorum.lock("x") as lease:
+    with quorum.lock("y"):
+        pass  # its threads are there
+    child = os.fork()
+    if not child:
+        try:
+            assert lease.lost and not lease.release()
+            assert quorum.lock("x").try_acquire() is None
+            with quorum.lock("z"):
+                pass
+        except BaseException as error:
+            print(repr(error), flush=True)
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    lease.check()
+    assert quorum.lock("x").locked_by().fence == lease.fence
+"""
+
+
+async def run_apart(text: str, servers: list[ServerProcess], namespace: str) -> None:
+    words = [sys.executable, "-c", text, namespace, *(server.url for server in servers)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = await asyncio.create_subprocess_exec(
+        *words, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    told, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, told.decode()
+
+
+async def test_a_process_that_ends_ends_first_what_it_gave_up_at_every_server(
+    three: list[ServerProcess], open_quorum: Open, namespace: str
+) -> None:
+    """No threads can be started any more by then."""
+    face = open_quorum(three)
+    await face.init()
+    await run_apart(GIVES_UP_AND_ENDS, three, namespace)
+    assert await face.left() == set()
+
+
+async def test_a_fork_gives_back_nothing_and_can_use_the_quorum(
+    three: list[ServerProcess], open_quorum: Open, namespace: str
+) -> None:
+    await open_quorum(three).init()
+    await run_apart(FORKS, three, namespace)

@@ -305,14 +305,17 @@ class SyncFan(SyncPort):
                     _THREADS, thread_name_prefix=f"fencepost-server-{number + 1}"
                 )
             health.waiting += 1
-        try:
-            if pool is None:
-                raise RuntimeError("closed")
-            pool.submit(run)
-        except RuntimeError:  # closed, or the interpreter ends
+        if pool is None:
             with self._lock:
                 health.waiting -= 1
             put(Unavailable("the quorum is closed; nothing was sent"))
+            return
+        try:
+            pool.submit(run)
+        except (
+            RuntimeError
+        ):  # the interpreter ends, and starts no threads: one after the other then
+            run()
 
 
 def _put_and_notify(turn: _Round, changed: threading.Condition, number: int, answer: Any) -> None:
