@@ -70,8 +70,7 @@ class Place:
     history: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class New:
+class New(NamedTuple):
     """A job to add.
 
     Args:

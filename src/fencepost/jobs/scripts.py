@@ -79,8 +79,7 @@ class Verdict(StrEnum):
     RECENT = "recent"
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
+class Added(NamedTuple):
     """What became of one job that was to be added, and the id of the job that is there now."""
 
     verdict: Verdict

@@ -75,6 +75,7 @@ class Task(Generic[P, R]):
         self._head = self._head_with("-", "-")
         self._signature = inspect.signature(function)
         self._fit: _Fit | None = None
+        self._plain = plain_arguments(self._signature)
         self.__name__ = self.name
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
@@ -100,10 +101,11 @@ class Task(Generic[P, R]):
         Raises:
             Refused: They can't be stored, are too large, or are not the function's.
         """
-        try:
-            self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise Refused(f"{self.name}: {error}") from None
+        if kwargs or len(args) != self._plain:  # a plain call needs no look: most are
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise Refused(f"{self.name}: {error}") from None
         top = self._head
         if self._key is not None:
             key = self._key(*args, **kwargs)
@@ -182,6 +184,16 @@ def _hints(function: Any) -> dict[str, Any]:
         return {}
 
 
+def plain_arguments(signature: inspect.Signature) -> int:
+    """How many arguments a function takes, if it takes just those, by position; else -1."""
+    some = signature.parameters.values()
+    plain = all(
+        one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) and one.default is one.empty
+        for one in some
+    )
+    return len(some) if plain else -1
+
+
 class _Fit:
     """Arguments of the wire, checked against and converted to a function's annotations."""
 
@@ -200,13 +212,7 @@ class _Fit:
                 self._rest = type
             if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD):
                 self._named[name] = type
-        empty = inspect.Parameter.empty
-        needed = [one for one in signature.parameters.values() if one.default is empty]
-        self._plain = (
-            len(self._positional)
-            if len(needed) == len(self._positional) == len(signature.parameters)
-            else -1
-        )
+        self._plain = plain_arguments(signature)
 
     def __call__(
         self, args: list[Any], kwargs: dict[str, Any]
