@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,6 +25,7 @@ from fencepost.errors import (
     Refused,
     Unavailable,
 )
+from fencepost.lock.taker import Taker
 from support.lockfaces import LockFace, QuorumFace, hurry, renewed
 from support.require import require
 from support.servers import ServerProcess, find_binary
@@ -258,6 +260,35 @@ async def test_many_contend_and_each_gets_it_alone(
     await asyncio.gather(*(work(face) for face in faces for _ in range(2)))
     assert len(fences) == 18
     assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("undone", [True, False], ids=["undone", "not undone"])
+async def test_random_cancels_leave_nothing_behind_at_any_server(
+    three: list[ServerProcess],
+    open_quorum: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    undone: bool,
+) -> None:
+    face, dice = open_quorum(three), random.Random(7)
+    await face.init()
+    if not undone:
+        monkeypatch.setattr(Taker, "_give_up", lambda *_: None)
+
+    async def once(name: str) -> None:
+        async with face.lock(name, ttl=20):
+            await asyncio.sleep(0)
+
+    for number in range(150):
+        task = asyncio.create_task(once(f"n{number}"))
+        for _ in range(dice.randrange(14)):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await face.settled()
+    if undone:
+        await until_nothing_is_left(face)
+    else:
+        assert "l" in await face.left()
 
 
 async def test_an_operator_takes_it_away(three: list[ServerProcess], open_quorum: Open) -> None:
