@@ -74,20 +74,15 @@ class Usual(_Mails):
 
     # -- workers
 
-    def worker(
-        self, name: str, outcome: str = "", *, reliable: bool = False, asks: bool = False
-    ) -> Actor:
-        """Takes a job, sends its mail or fails, and says what became of it."""
+    def worker(self, name: str, *, reliable: bool = False) -> Actor:
+        """Takes a job, sends its mail, and says what became of it."""
 
         async def protocol(io: SimPort) -> None:
             job = await io.call(self.take if reliable else self.pop)
             if job is None:
                 return
-            if not outcome:
-                await io.call(self.send, name)
-            if asks and not await io.call(self.owns):
-                return
-            await io.call(self.end, outcome or f"sent by {name}")
+            await io.call(self.send, name)
+            await io.call(self.end, f"sent by {name}")
 
         return protocol
 
@@ -100,10 +95,6 @@ class Usual(_Mails):
         """LMOVE ready taken: a recovery would find it there"""
         job: str | None = self.redis.lmove(self.ready, self.taken, "LEFT", "RIGHT")
         return job
-
-    def owns(self) -> bool:
-        """LPOS taken: is the job still among those that were taken?"""
-        return self.redis.lpos(self.taken, JOB) is not None
 
     def end(self, outcome: str) -> None:
         """HSET job outcome, LREM taken"""
@@ -201,21 +192,17 @@ class Ours(_Mails):
         if waits:
             run_sync(protocol.add(self.port, self.place, [New(self.id, "+0", self.record)]))
 
-    def worker(self, name: str, outcome: str = "") -> Actor:
-        """Turns: takes a job, sends its mail or fails, and says what became of it."""
+    def worker(self, name: str) -> Actor:
+        """Turns: takes a job, sends its mail, and says what became of it."""
 
         async def work(io: SimPort) -> Any:
             me, said = Me(f"{name}:1"), ()
             answer: Any = await protocol.turn(io, self.place, me, 1, [])
             for claim in answer.claims:
                 await io.run(protocol.knowing(self.place, me))
-                if outcome:
-                    ack = Ack(claim.id, claim.epoch, "X", 0, outcome)
-                else:
-                    await io.call(self.send, name)
-                    ack = Ack(
-                        claim.id, claim.epoch, "D", 600_000, pack_value(f"sent by {name}", "")
-                    )
+                await io.call(self.send, name)
+                outcome = pack_value(f"sent by {name}", "")
+                ack = Ack(claim.id, claim.epoch, "D", 600_000, outcome)
                 last: Any = await protocol.turn(io, self.place, me, 0, [ack])
                 said = last.applied
             return said
