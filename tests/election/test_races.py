@@ -306,6 +306,22 @@ async def test_who_never_led_is_not_told_that_it_stopped(
 
 
 @every_face
+async def test_told_to_stop_between_its_try_and_its_term_it_stops(face: ElectionFace) -> None:
+    """Who tells it finds no term yet, so the term must find that it was told."""
+    election, diary = face.election(**LONG), Diary(face)
+    won = election._won
+
+    def told_meanwhile(*args: Any) -> Any:
+        election.stopping = True
+        return won(*args)
+
+    election._won = told_meanwhile
+    await face.call(election.run, diary.work, started=diary.started, stopped=diary.stopped)
+    assert diary.words == ["started", "work", "ended", "stopped"]
+    assert await face.holder() is None
+
+
+@every_face
 async def test_a_candidate_stands_again_after_every_loss(face: ElectionFace) -> None:
     """Others' electors ended for ever after the first."""
     diary = Diary(face)
