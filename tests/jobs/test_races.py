@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -406,12 +407,19 @@ async def test_a_worker_whose_connections_are_cut_consumes_again(
         async def note(n: int) -> int:
             return n
 
+        assert mail.worker().silent == math.inf
         async with working(mail) as worker:
             for n in range(3):
                 looked = worker._works.looked
                 proxy.cut()
                 assert await (await note.send(n)).result(wait=LONG) == n
                 await until(lambda at=looked: worker._works.looked > at)  # type: ignore[misc]
+            assert 0 <= worker.silent < math.inf
+            proxy.hold("request")
+            proxy.cut()
+            await until(lambda: worker.silent > 3)  # it lives, and says that it is of no use
+            proxy.release("request")
+            await until(lambda: worker.silent < 1)
 
 
 async def test_a_worker_stops_though_its_server_is_away(

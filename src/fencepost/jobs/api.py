@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import socket
@@ -10,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
+from fencepost._core.aio import clock
 from fencepost._core.keys import bounded, job_keys
 from fencepost._core.port import run_sync
 from fencepost.errors import Refused
@@ -427,6 +429,17 @@ class _Worker:
         and ``refused`` acknowledgements, ``lost`` claims; ``scheduled`` and ``skipped`` times of schedules.
         """
         return {} if self._works is None else dict(self._works.counts)
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the server last answered it: one that is well looks every 2 s.
+
+        Of a worker that has not begun, or had no answer yet, ``inf``. A process that is up says nothing:
+        probe this.
+        """
+        if self._works is None or not self._works.looked:
+            return math.inf
+        return clock() - self._works.looked
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self._jobs.name!r}>"
