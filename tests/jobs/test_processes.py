@@ -119,12 +119,12 @@ async def test_a_worker_is_killed_with_a_hundred_jobs_and_none_is_lost(
     queue: Callable[[float], Queue], start: Callable[..., Working]
 ) -> None:
     """Others lost them for ever, or ran them 61 to 330 s later."""
-    mine = queue(2.0)
-    first = start(2.0, 100)
+    mine = queue(4.0)
+    first = start(4.0, 100)
     handles = await mine.mail.add_many(mine.holds.message(n) for n in range(100))
     await mine.wait("begun", 100)
     first.signal(signal.SIGKILL)
-    second = start(2.0, 100)
+    second = start(4.0, 100)
     again = (await mine.wait("begun", 200))[100:]
     assert {one[1] for one in again} == {second.pid}
     # No failure of theirs: a crash of their worker's.
