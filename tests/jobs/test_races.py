@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fencepost import AsyncClient, Client, LeaseLost, ServerError
+from fencepost import AsyncClient, Client, Denied, LeaseLost, ServerError
 from fencepost.jobs import AsyncJobs, JobFailed, this_job
 from support.loops import on_both_loops
 from support.proxy import Proxy
@@ -455,6 +455,16 @@ async def test_a_queue_whose_keys_are_something_else_ends_its_worker_loudly(
     worker = mail.worker()
     with pytest.raises(ServerError, match="WRONGTYPE"):
         await worker.run(signals=False)
+
+
+async def test_a_worker_whose_credentials_are_wrong_ends_at_once(own: ServerProcess) -> None:
+    async with AsyncClient.from_url(own.unix_url) as good:
+        await good.command("CONFIG", "SET", "requirepass", "right")
+        url = own.url.replace("redis://", "redis://:wrong@", 1)
+        async with AsyncClient.from_url(url) as client:
+            worker = client.jobs("x").worker()
+            with pytest.raises(Denied):
+                await worker.run(signals=False)
 
 
 async def test_a_paused_queue_begins_nothing_and_what_runs_goes_on(aclient: AsyncClient) -> None:

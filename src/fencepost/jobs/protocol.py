@@ -31,7 +31,7 @@ from fencepost._core.backoff import Backoff
 from fencepost._core.keys import JobKeys
 from fencepost._core.port import Port
 from fencepost._core.script import Call
-from fencepost.errors import OutcomeUnknown, Overloaded, Unavailable
+from fencepost.errors import ClientClosed, Denied, OutcomeUnknown, Overloaded, Unavailable
 from fencepost.jobs.scripts import (
     SCRIPTS,
     Added,
@@ -294,24 +294,24 @@ async def turn(
 
     Returns:
         What the server answered. ``Late`` if another process uses the worker's name.
+
+    Raises:
+        ClientClosed: Of an embedded server, whose client is closed.
+        Denied: Wrong credentials or certificate.
+        ServerError: The server answered with an error.
     """
     call, failures = turning(place, me, room, acks, limit), 0
     while True:
         try:
             answer = await io.run(call)
         except (Unavailable, OutcomeUnknown, Overloaded) as error:
-            if not waits_for(error):
-                raise
+            if isinstance(error, ClientClosed | Denied):
+                raise  # no try helps
             failures += 1
             await io.sleep(RETRY.delay(failures, io.chance()))
             continue
         me.turn += 1
         return answer
-
-
-def waits_for(error: Exception) -> bool:
-    """Whether a worker goes on trying after such an error: a closed client stays closed."""
-    return type(error).__name__ != "ClientClosed"
 
 
 def knowing(place: Place, me: Me) -> Call[Any]:
