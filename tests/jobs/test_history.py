@@ -128,6 +128,6 @@ def test_what_there_is(bench: Bench) -> None:
 
 
 def test_a_job_that_nobody_can_read_is_listed(bench: Bench) -> None:
-    bench.add(dataclasses.replace(a_job("x"), record=b"\x00"))
+    bench.add(a_job("x")._replace(record=b"\x00"))
     [one] = run_sync(listed(bench.io, bench.place, "ready", 10))
     assert (one.id, one.task, one.arguments) == ("x", "", ())
