@@ -182,7 +182,7 @@ def test_fetch_against_invalidate_in_every_order(actors: tuple[str, ...]) -> Non
 @pytest.mark.explore
 @pytest.mark.parametrize(
     "actors",
-    [("reader", "reader", "writer", "writer"), ("reader", "own_writer", "cutter")],
+    [("reader", "own_writer", "cutter"), ("reader", "reader", "own_writer")],
     ids="-".join,
 )
 def test_fetch_against_invalidate_in_every_order_deep(actors: tuple[str, ...]) -> None:
