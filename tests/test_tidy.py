@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fencepost
-from fencepost import cache, election, jobs, likes, lock, testing
+from fencepost import cache, election, hotkeys, jobs, likes, lock, testing
 from fencepost._core.script import read_contract
 from fencepost.jobs import outbox
 from support.require import require
@@ -56,6 +56,7 @@ PAIRS = [
     (election.Election, election.AsyncElection),
     (election.Term, election.AsyncTerm),
     (election.Lead, election.AsyncLead),
+    (hotkeys.HotKeys, hotkeys.AsyncHotKeys),
 ]
 
 

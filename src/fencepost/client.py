@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import threading
@@ -22,6 +23,7 @@ from fencepost._core.keys import escape
 from fencepost._core.observe import Event, Hook
 from fencepost._core.script import Call
 from fencepost._core.sync import SyncPort
+from fencepost._core.taps import Taps
 from fencepost.errors import ClientClosed, Refused
 from fencepost.wire.address import Address, parse_url
 from fencepost.wire.barrier import AsyncBarrier, Barrier, Copies
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from fencepost._core.script import Word
     from fencepost.cache import AsyncCache, Cache
     from fencepost.election import AsyncElection, Election
+    from fencepost.hotkeys import AsyncHotKeys, HotKeys
     from fencepost.jobs import AsyncJobs, Jobs
     from fencepost.likes import AsyncLikes, LikeOptions, Likes, LikeStore
     from fencepost.lock import (
@@ -70,6 +73,8 @@ _clients: weakref.WeakSet[_Base] = weakref.WeakSet()
 def _after_fork() -> None:
     """A child must not touch its parent's sockets: it forgets them and opens its own."""
     for client in list(_clients):
+        client.taps.forget()
+        client.__dict__.pop("hotkeys", None)  # a child that wants to count begins anew
         client._forget()  # noqa: SLF001  # same module
 
 
@@ -111,6 +116,7 @@ class _Base(ABC):
         escape(namespace)  # refused now, not at the first call
         self.namespace = namespace
         self.hook = Hook(observe)
+        self.taps = Taps()
         self._options = WireOptions(budget=budget, **options)
         self._address = parse_url(source) if isinstance(source, str) else None
         self._data = None if isinstance(source, str) else source
@@ -507,8 +513,17 @@ class AsyncClient(_Base):
 
         return AsyncJobs(self, name, QueueOptions(**options))
 
+    @functools.cached_property
+    def hotkeys(self) -> AsyncHotKeys:
+        """The keys that are asked for most, over all processes; see ``fencepost.hotkeys.AsyncHotKeys``."""
+        from fencepost.hotkeys import AsyncHotKeys
+
+        return AsyncHotKeys(self)
+
     async def aclose(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""
+        if "hotkeys" in self.__dict__:
+            await self.hotkeys.stop()
         for cache in list(self._caches):  # their loads end while leases can still be given back
             await cache._aclose()  # noqa: SLF001  # what it started, it ends
         if self._hub is not None:
@@ -689,8 +704,17 @@ class Client(_Base):
 
         return Jobs(self, name, QueueOptions(**options))
 
+    @functools.cached_property
+    def hotkeys(self) -> HotKeys:
+        """See ``AsyncClient.hotkeys``."""
+        from fencepost.hotkeys import HotKeys
+
+        return HotKeys(self)
+
     def close(self) -> None:
         """Close the connections and the embedded server; later calls raise ``ClientClosed``."""
+        if "hotkeys" in self.__dict__:
+            self.hotkeys.stop()
         self._close_hub()
         self._closed = True
         for barrier in list(self._barriers.values()):

@@ -199,6 +199,25 @@ class RenewalLate(Event):
     left: float
 
 
+@dataclass(frozen=True, slots=True)
+class KeyHot(Event):
+    """A key became hot for the whole fleet: ``reads`` and ``writes`` a second, as far as they were seen."""
+
+    name: str
+    reads: int
+    writes: int
+    error: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCooled(Event):
+    """A key is hot no more; it was for ``seconds``."""
+
+    name: str
+    seconds: float
+
+
 class Hook:
     """One place to listen."""
 

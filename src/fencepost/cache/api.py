@@ -101,6 +101,10 @@ class AsyncCache(Reads[T], Changes[T]):
             Unavailable: The server can't be reached, and ``on_down`` is ``raise``.
             Exception: Whatever ``load`` raised; all callers who share it get the same.
         """
+        if (tap := self._tap) is not None:
+            tap.left -= 1
+            if tap.left < 0:
+                tap.take(key)
         mark = None
         if (near := self._near) is not None and not tags:
             held: Any = near.get(key, NOTHING) if consistency == "near" else NOTHING
@@ -145,6 +149,7 @@ class AsyncCache(Reads[T], Changes[T]):
         conditional: bool = False,
     ) -> Entry[T]:
         """Like ``get``, and how it came about: status, age, revision, whether it was published."""
+        self._reads(key)
         return await self._entry(key, load, self._ask(tags, ttl, stale, conditional))
 
     async def refresh(
@@ -370,6 +375,10 @@ class Cache(Reads[T], Changes[T]):
         conditional: bool = False,
         consistency: Consistency = "near",
     ) -> T | None:
+        if (tap := self._tap) is not None:
+            tap.left -= 1
+            if tap.left < 0:
+                tap.take(key)
         mark = None
         if (near := self._near) is not None and not tags:
             held: Any = near.get(key, NOTHING) if consistency == "near" else NOTHING
@@ -412,6 +421,7 @@ class Cache(Reads[T], Changes[T]):
         stale: float | None = None,
         conditional: bool = False,
     ) -> Entry[T]:
+        self._reads(key)
         return run_sync(self._entry(key, load, self._ask(tags, ttl, stale, conditional)))
 
     def refresh(

@@ -12,6 +12,7 @@ from fencepost._core import commands, keys
 from fencepost._core.codec import Codec
 from fencepost._core.observe import CacheBypassed
 from fencepost._core.port import Port
+from fencepost._core.taps import Tap
 from fencepost.cache import loading, many
 from fencepost.cache.breaker import Breaker
 from fencepost.cache.entry import Known
@@ -68,6 +69,7 @@ class CacheBase(ABC, Generic[T]):
         self._failed: OrderedDict[str, tuple[float, Exception]] = OrderedDict()
         self._flights = flights(self._give_back)
         self._hits = 0
+        self._tap: Tap | None = client.taps.add(self, f"cache:{keys.escape(name)}")
         self._early = options.beta * 40.0  # times the cost of a load: nobody refreshes earlier
         self._known: dict[str, Known[T]] = {}  # entries that were read here
         self._decode = codec.decode_plain
@@ -132,6 +134,16 @@ class CacheBase(ABC, Generic[T]):
             "bypassed": self._breaker.open,
             **({"near": self._near.stats()} if self._near is not None else {}),
         }
+
+    # -- hot keys are counted, if they are; `get` does it by itself
+
+    def _reads(self, key: str) -> None:
+        if self._tap is not None:
+            self._tap.see(key)
+
+    def _writes(self, key: str) -> None:
+        if self._tap is not None:
+            self._tap.see(key, True)
 
     # -- what is remembered here
 

@@ -36,6 +36,7 @@ class Changes(CacheBase[T]):
     async def _set(self, key: str, value: Any, ask: Ask) -> Entry[T]:
         must_be_key(key)
         self._must_not_be_behind()
+        self._writes(key)
         self._forget_here(key)
         try:
             return await write.set_value(self._io, self._region, key, value, ask)
@@ -44,6 +45,7 @@ class Changes(CacheBase[T]):
 
     async def _touch(self, key: str, ttl: float | None) -> bool:
         must_be_key(key)
+        self._writes(key)
         self._ask((), ttl, None)
         try:
             return await write.touch(self._io, self._region, key, ttl)
@@ -53,6 +55,7 @@ class Changes(CacheBase[T]):
     async def _invalidate(self, names: tuple[str, ...], hard: bool, revision: int | None) -> None:
         for name in names:
             must_be_key(name)
+            self._writes(name)
             self._forget_here(name)
         try:
             if names:
@@ -67,6 +70,7 @@ class Changes(CacheBase[T]):
     async def _write_through(self, key: str, value: Any, save: Load, ask: Ask) -> Written:
         must_be_key(key)
         self._must_not_be_behind()
+        self._writes(key)
         self._forget_here(key)
         try:
             return await write.write_through(self._io, self._region, key, value, save, ask)
@@ -76,6 +80,7 @@ class Changes(CacheBase[T]):
     async def _write_around(self, key: str, save: Load) -> Written:
         must_be_key(key)
         self._must_not_be_behind()
+        self._writes(key)
         self._forget_here(key)
         try:
             return await write.write_around(self._io, self._region, key, save)

@@ -189,6 +189,7 @@ class Reads(CacheBase[T]):
     async def _force(self, key: str, load: Load, ask: Ask) -> Entry[T]:
         """Load now, whatever is there; somebody's load that began after this call will do."""
         must_be_key(key)
+        self._reads(key)
         io = self._io
         found, down = await self._look(key, ask, None)
         newer = Ask(ask.tags, ask.ttl, ask.stale, ask.conditional, newer_than=io.server_ms())
@@ -200,6 +201,7 @@ class Reads(CacheBase[T]):
 
     async def _peek(self, key: str, stale: float | None, tags: Iterable[str]) -> Entry[T] | None:
         must_be_key(key)
+        self._reads(key)
         found = await protocol.look(self._io, self._region, key, self._ask(tags, None, stale))
         if found.stored is None or found.state is GONE:
             return None
@@ -211,6 +213,7 @@ class Reads(CacheBase[T]):
         names = list(dict.fromkeys(wanted))
         for name in names:
             must_be_key(name)
+            self._reads(name)
         if not names:
             return {}
         io, region, under_way = self._io, self._region, UnderWay()

@@ -16,6 +16,7 @@ from fencepost.cli.quorum import quorum
 from fencepost.cli.record import record
 from fencepost.cli.serve import serve
 from fencepost.cli.simulate import simulate
+from fencepost.cli.top import top
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,3 +36,4 @@ main.add_command(lab)
 main.add_command(simulate)
 main.add_command(record)
 main.add_command(doctor)
+main.add_command(top)

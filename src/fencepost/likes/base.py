@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from fencepost._core import commands, keys
 from fencepost._core.port import OtherServer, Port
+from fencepost._core.taps import Tap
 from fencepost.errors import FencepostError, Refused, UnknownItem
 from fencepost.journal.flusher import FlushStats
 from fencepost.journal.pressure import Level, Pressure, look, score_of
@@ -101,6 +102,7 @@ class LikesBase(ABC):
             )
             for number in range(count)
         ]
+        self._tap: Tap | None = client.taps.add(self, f"likes:{keys.escape(name)}")
         self._known = Knowledge(count, self._reopened)
         self._ledger = Ledger(count)
         self._lately = [durable.Lately() for _ in range(count)]
@@ -153,6 +155,8 @@ class LikesBase(ABC):
         who = self._store.user_key(user)
         if durability not in DURABILITIES:
             raise Refused(f"durability is one of {', '.join(DURABILITIES)}, got {durability!r}")
+        if self._tap is not None:
+            self._tap.see(key, True)
         shard = self._shards[number]
         known: Known | None = self._known[number] or await self._opened(io, number)
         if self._pressure.level and self._pressure.level is Level.REFUSE:
@@ -255,6 +259,8 @@ class LikesBase(ABC):
     async def _status(self, io: Port, item: Any, user: Any) -> LikeStatus:
         key, number = self._find(item)
         who = None if user is None else self._store.user_key(user)
+        if self._tap is not None:
+            self._tap.see(key)
         known = await self._opened(io, number)
         result, self._known[number] = await protocol.status(
             io, self._shards[number], known, key, who
@@ -266,6 +272,9 @@ class LikesBase(ABC):
     ) -> dict[ItemT, LikeStatus]:
         who = None if user is None else self._store.user_key(user)
         wanted = {item: self._find(item) for item in items}
+        if self._tap is not None:
+            for key, _ in wanted.values():
+                self._tap.see(key)
         open_now = [(item, key, n, await self._opened(io, n)) for item, (key, n) in wanted.items()]
         found: dict[ItemT, LikeStatus] = {}
         missing: set[ItemT] = set()
