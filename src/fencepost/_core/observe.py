@@ -218,6 +218,15 @@ class KeyCooled(Event):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class HotHeld(Event):
+    """A cache holds a hot key in this process from now on (``held``), or holds it no more."""
+
+    cache: str
+    key: str
+    held: bool
+
+
 class Hook:
     """One place to listen."""
 

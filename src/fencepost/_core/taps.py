@@ -25,6 +25,9 @@ class Tapped(Protocol):
 
     _tap: Tap | None
 
+    def _heat(self, calls: dict[str, tuple[int, int]]) -> None:
+        """These keys of it are hot now, with their reads and writes a second; no others are."""
+
 
 class Tap:
     """Samples the calls of one cache.
@@ -85,6 +88,13 @@ class Taps:
             self._make = make
             for part, label in list(self._parts.items()):
                 part._tap = None if make is None else make(label)  # noqa: SLF001  # what it is for
+
+    def heat(self, hot: dict[str, dict[str, tuple[int, int]]]) -> None:
+        """Tell each part which of its keys are hot now, by its label; none, if it is not named."""
+        with self._lock:
+            parts = list(self._parts.items())
+        for part, label in parts:
+            part._heat(hot.get(label, {}))  # noqa: SLF001
 
     def forget(self) -> None:
         """In a forked child: the parent's threads are not there, nor is who counted."""

@@ -14,6 +14,7 @@ from fencepost.cache.decorator import AsyncCached, Cached
 from fencepost.cache.entry import Entry, Loaded, Missing, NotModified
 from fencepost.cache.explain import Explained
 from fencepost.cache.flush import SaveReport
+from fencepost.cache.hot import HotOptions
 from fencepost.cache.near import NearOptions
 from fencepost.cache.options import BehindOptions, CacheOptions
 from fencepost.cache.saving import AsyncBehind, Behind, SetAside, Waiting
@@ -35,6 +36,7 @@ __all__ = [
     "Entry",
     "EntryDiscarded",
     "Explained",
+    "HotOptions",
     "Loaded",
     "Missing",
     "NearOptions",

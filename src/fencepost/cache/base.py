@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fencepost._core import commands, keys
 from fencepost._core.codec import Codec
-from fencepost._core.observe import CacheBypassed
+from fencepost._core.observe import CacheBypassed, HotHeld
 from fencepost._core.port import Port
 from fencepost._core.taps import Tap
 from fencepost.cache import loading, many
@@ -18,6 +18,7 @@ from fencepost.cache.breaker import Breaker
 from fencepost.cache.entry import Known
 from fencepost.cache.explain import Explained, explain
 from fencepost.cache.flight import AsyncFlights, SyncFlights
+from fencepost.cache.hot import HotNear, HotOptions
 from fencepost.cache.judge import tag_names
 from fencepost.cache.loading import UNREACHABLE, Held
 from fencepost.cache.near import Near
@@ -74,18 +75,30 @@ class CacheBase(ABC, Generic[T]):
         self._known: dict[str, Known[T]] = {}  # entries that were read here
         self._decode = codec.decode_plain
         self._near = self._told.near = self._near_of(client, prefix)
-        self._copied = options.near is not None and options.near.values == "copied"
+        self._copied = self._near is not None and self._near.options.values == "copied"
 
     def _near_of(self, client: AsyncClient | Client, prefix: str) -> Near | None:
-        if self.options.near is None:
+        options = self.options
+        if options.near is None and options.hot is None:
             return None
 
         def start() -> None:
             with contextlib.suppress(ClientClosed):  # it is about to end
                 client._lock_hub().track(prefix, near)  # noqa: SLF001
 
-        near = Near(self.options.near, self._region.entry, start)
+        near: Near
+        if options.near is not None:
+            near = Near(options.near, self._region.entry, start)
+        else:
+            near = HotNear(options.hot or HotOptions(), self._region.entry, start)
         return near
+
+    def _heat(self, calls: dict[str, tuple[int, int]]) -> None:
+        """These keys of ours are hot now; called by who counts them."""
+        if isinstance(self._near, HotNear):
+            came, went = self._near.heat(calls)
+            for key in sorted(came | went):
+                self._told.event(HotHeld(self.name, key, key in came))
 
     def _know(self, key: str) -> Known[T]:
         must_be_key(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from fencepost.cache.hot import HotOptions
 from fencepost.cache.near import NearOptions
 from fencepost.errors import Refused
 
@@ -63,6 +64,8 @@ class CacheOptions:
             write. It must be the same in every process, and can't be changed later.
         near: Hold what is read in this process too, kept right by what the server says of changes: see
             ``NearOptions``. None holds nothing.
+        hot: What is done about keys that are hot, while ``client.hotkeys`` counts: see ``HotOptions``.
+            None does nothing.
 
     Raises:
         Refused: A value that can't work, and what to do.
@@ -90,6 +93,7 @@ class CacheOptions:
     rounds: int = 3
     shards: int = 0
     near: NearOptions | None = None
+    hot: HotOptions | None = None
 
     def __post_init__(self) -> None:
         for name in ("ttl", "lease", "load_limit", "remember", "intent"):
@@ -125,6 +129,10 @@ class CacheOptions:
             )
         if self.near is not None and not isinstance(self.near, NearOptions):
             raise Refused(f"near is a NearOptions or None, got {self.near!r}")
+        if self.hot is not None and not isinstance(self.hot, HotOptions):
+            raise Refused(f"hot is a HotOptions or None, got {self.hot!r}")
+        if self.hot is not None and self.near is not None:
+            raise Refused("near holds every key, hot the hot ones alone: give one of them")
         if self.lease > self.load_limit:
             raise Refused(
                 f"lease {self.lease:g} s is longer than load_limit {self.load_limit:g} s: a loader that "

@@ -34,6 +34,7 @@ class HotKeysBase:
         self._process = ""
         self._meter: Meter | None = None
         self._hot: dict[str, HotKey] = {}
+        self._known: dict[str, tuple[str, str]] = {}  # of what is hot: what this process calls it
         self._counts = {"merges": 0, "failures": 0, "processes": 0}
 
     def _begin(self, options: HotKeysOptions | None) -> HotKeysOptions:
@@ -69,6 +70,7 @@ class HotKeysBase:
 
     def _heard(self, merged: Merged) -> None:
         self._hot, came, went = changed(self._hot, merged)
+        self._tell_parts()
         if self._hook.listener is None:
             return
         for one in came:
@@ -78,6 +80,21 @@ class HotKeysBase:
         for one in went:
             lasted = merged.at - (one.since or merged.at) if merged.at else 0.0
             self._hook.listener(KeyCooled(one.name, max(lasted, 0.0)))
+
+    def _tell_parts(self) -> None:
+        """Of what is hot, each cache is told of the keys that this process itself asked for."""
+        meter, known = self._meter, {}
+        for name in self._hot:
+            own = self._known.get(name) or (meter.own(name) if meter is not None else None)
+            if own is not None:
+                known[name] = own
+        if known or self._known:
+            hot: dict[str, dict[str, tuple[int, int]]] = {}
+            for name, (label, key) in known.items():
+                one = self._hot[name]
+                hot.setdefault(label, {})[key] = (one.reads, one.writes)
+            self._taps.heat(hot)
+        self._known = known
 
     async def _top(self, n: int) -> list[HotKey]:
         if type(n) is not int or not 1 <= n <= 1000:

@@ -118,6 +118,9 @@ class LikesBase(ABC):
     def _reopened(self, number: int) -> None:
         """A shard was opened at a new epoch: what was told and is lost shall be reported."""
 
+    def _heat(self, calls: dict[str, tuple[int, int]]) -> None:  # noqa: B027  # that is all
+        """Hot items: nothing is done about them."""
+
     def _find(self, item: Any) -> tuple[str, int]:
         key = self._store.item_key(item)
         return key, keys.shard_number(key, len(self._shards))
