@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from benches.runner import Case, Row, Scale, Threaded, duel, server
 from fencepost import Client
+from fencepost._core.port import run_sync
 from fencepost._core.taps import Tap
 from fencepost.cache import NearOptions
 from fencepost.hotkeys import HotKeysOptions
-from fencepost.hotkeys.meter import Meter
+from fencepost.hotkeys.meter import Meter, Report
+from fencepost.hotkeys.meter import Row as Row_
+from fencepost.hotkeys.protocol import place_of
 
 COST_AIM = 0.1  # µs a call
 SEEN_AIM = 2.0  # s
@@ -101,9 +105,27 @@ def _burst(scale: Scale) -> list[Row]:
     ]
 
 
+def _merge(scale: Scale) -> list[Row]:
+    """What a merge of 32 rows, all of them other than before, costs the server, in SETs."""
+    options, fleet = HotKeysOptions(), 20
+    with server() as path, Client.from_url(f"unix://{path}") as client:
+        place = place_of(client.namespace)
+        for n in range(200 if scale.name == "quick" else 1000):
+            rows = tuple(Row_(f"cache:products:{k}", 40 + (n + k) % 7, k % 3) for k in range(32))
+            report = Report(n % 5, rows)
+            run_sync(place.merge(client.port, f"process {n % fleet}", report, options, 128))
+            for k in range(32):
+                client.command("SET", f"k{k}", n)
+        stats = client.command("INFO", "commandstats").decode()
+    took = dict(re.findall(r"cmdstat_(evalsha|set):.*?usec_per_call=([0-9.]+)", stats))
+    merge, one = float(took["evalsha"]), float(took["set"])
+    return [Row("a merge of 32 rows, on the server", "µs", merge, "a SET", one, one / merge)]
+
+
 def cases() -> list[Case]:
     return [
         Case("hotkeys hit", _hit),
         Case("hotkeys cost", _tapped),
+        Case("hotkeys merge", _merge),
         Case("hotkeys burst", _burst),
     ]

@@ -20,7 +20,7 @@ class HotKeysOptions:
         every: One call in so many is counted. What is shown of a key with *c* calls a second is off by about
             the root of *c · every* by chance alone.
         counters: Keys that one process counts at once.
-        rows: Of these, how many a process tells the fleet.
+        rows: Of these, how many a process tells the fleet: what a merge costs the server.
         interval: Seconds between two merges.
         enter: Calls a second, over all processes, from which a key is hot.
         leave: Calls a second below which a hot key is hot no more; less than ``enter``, so that a key at the
@@ -36,7 +36,7 @@ class HotKeysOptions:
 
     every: int = 32
     counters: int = 512
-    rows: int = 64
+    rows: int = 32
     interval: float = 1.0
     enter: float = 1_000.0
     leave: float = 500.0
