@@ -64,8 +64,8 @@ def _tapped(scale: Scale) -> list[Row]:
             for _ in range(calls):
                 for key in keys:
                     if tap is not None:
-                        tap.left -= 1
-                        if tap.left < 0:
+                        tap.left = left = tap.left - 1
+                        if left < 0:
                             tap.take(key)
             took.append(time.perf_counter() - began)
         return min(took) / (calls * len(keys)) * 1e6

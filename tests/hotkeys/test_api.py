@@ -45,6 +45,7 @@ def sync(server_url: str, namespace: str) -> Iterator[Client]:
 def told(hot: HotKeysBase) -> dict[str, tuple[int, int]]:
     """What was counted since it began."""
     assert hot._meter is not None
+    hot._meter._feed()
     counts = hot._meter._sketch.counts
     return {
         key.replace("\0", ":"): (one.sure - one.writes, one.writes) for key, one in counts.items()

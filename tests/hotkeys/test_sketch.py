@@ -44,6 +44,17 @@ def test_the_bounds_hold_after_every_event(events: list[tuple[str, bool]], size:
         assert faults(sketch, events[: n + 1]) == []
 
 
+@given(EVENTS, st.integers(1, 8), st.integers(1, 9))
+def test_the_bounds_hold_for_events_in_batches(
+    events: list[tuple[str, bool]], size: int, batch: int
+) -> None:
+    sketch = SpaceSaving(size)
+    for n in range(0, len(events), batch):
+        for (key, write), times in Counter(events[n : n + batch]).items():
+            sketch.add(key, write, times)
+        assert faults(sketch, events[: n + batch]) == []
+
+
 @given(EVENTS, st.integers(1, 8), st.integers(1, 8))
 def test_what_is_told_bounds_what_is_not(
     events: list[tuple[str, bool]], size: int, rows: int

@@ -1,8 +1,8 @@
 """Where hot keys are counted: one attribute on each cache, None until somebody counts.
 
     if (tap := self._tap) is not None:     # one attribute, one comparison
-        tap.left -= 1
-        if tap.left < 0:
+        tap.left = left = tap.left - 1
+        if left < 0:
             tap.take(key)
 
 A tap takes each call with the same chance, 1 in ``every``, and draws how many it lets pass until the next one

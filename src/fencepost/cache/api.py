@@ -102,8 +102,8 @@ class AsyncCache(Reads[T], Changes[T]):
             Exception: Whatever ``load`` raised; all callers who share it get the same.
         """
         if (tap := self._tap) is not None:
-            tap.left -= 1
-            if tap.left < 0:
+            tap.left = left = tap.left - 1
+            if left < 0:
                 tap.take(key)
         mark = None
         if (near := self._near) is not None and not tags:
@@ -376,8 +376,8 @@ class Cache(Reads[T], Changes[T]):
         consistency: Consistency = "near",
     ) -> T | None:
         if (tap := self._tap) is not None:
-            tap.left -= 1
-            if tap.left < 0:
+            tap.left = left = tap.left - 1
+            if left < 0:
                 tap.take(key)
         mark = None
         if (near := self._near) is not None and not tags:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import threading
-from typing import NamedTuple
+from collections import Counter
+from typing import Final, NamedTuple
 
 from fencepost._core.taps import Tap
 from fencepost.hotkeys.options import HotKeysOptions
 from fencepost.hotkeys.sketch import SpaceSaving
+
+_BATCH: Final = 1024
 
 
 class Row(NamedTuple):
@@ -44,6 +47,7 @@ class Meter:
         self._lock = threading.Lock()
         self._began = now
         self._sketch = SpaceSaving(options.counters)
+        self._pending: list[tuple[str, str, bool]] = []
         self._own: dict[str, tuple[str, str]] = {}
 
     def tap(self, label: str) -> Tap:
@@ -51,14 +55,25 @@ class Meter:
         return Tap(label, self.options.every, self.note)
 
     def note(self, label: str, key: str, write: bool) -> None:
-        """A call that was taken."""
+        """A call that was taken. No lock: what a thread adds to a list that was just fed is lost, for any key
+        alike."""
+        pending = self._pending
+        pending.append((label, key, write))
+        if len(pending) >= _BATCH:
+            self._feed()
+
+    def _feed(self) -> None:
+        """Count what was taken, equal ones at once: that is several times as quick."""
         with self._lock:
-            # NUL ends the label: names in it are escaped, so none holds one.
-            self._sketch.add(f"{label}\0{key}", write)
+            pending, self._pending = self._pending, []
+            for (label, key, write), times in Counter(pending).items():
+                # NUL ends the label: names in it are escaped, so none holds one.
+                self._sketch.add(f"{label}\0{key}", write, times)
 
     def harvest(self, now: float) -> Report:
         """What was counted since the last harvest, as calls a second; counting begins anew."""
         options = self.options
+        self._feed()
         with self._lock:
             sketch, self._sketch = self._sketch, SpaceSaving(options.counters)
             began, self._began = self._began, now

@@ -13,7 +13,7 @@ It is too low by ``floor`` at most, and sums of such counts over processes are t
 at most (Agarwal, Cormode, Huang, Phillips, Wei, Yi: "Mergeable Summaries", PODS 2012).
 
 Keys with the same count stand in one bucket, so that the least is found without a search; left out is the
-paper's list of buckets, since a count only ever grows by one: the next bucket's name is known.
+paper's list of buckets: the next one is found by counting up, an amortised step an event.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Count:
 
 
 class SpaceSaving:
-    """Counts at most ``size`` keys; an event is O(1). For one thread at a time.
+    """Counts at most ``size`` keys; an event is O(1) in the mean. For one thread at a time.
 
     Args:
         size: Counters.
@@ -51,9 +51,9 @@ class SpaceSaving:
         self._buckets: dict[int, dict[str, None]] = {}
         self._least = 0
 
-    def add(self, key: str, write: bool = False) -> None:
-        """One event of a key."""
-        self.events += 1
+    def add(self, key: str, write: bool = False, times: int = 1) -> None:
+        """An event of a key, or several alike."""
+        self.events += times
         known = self.counts.get(key)
         if known is None:
             error = 0
@@ -65,11 +65,11 @@ class SpaceSaving:
                 self._least = 1  # the least there can be
         else:
             self._leave(key, known.count)
-        known.count += 1
-        known.writes += write
+        known.count += times
+        known.writes += times * write
         self._buckets.setdefault(known.count, {})[key] = None
         while self._least not in self._buckets:
-            self._least += 1  # one step: what left the least bucket stands in the next
+            self._least += 1  # in all no more steps than there were events
 
     @property
     def floor(self) -> int:
