@@ -75,9 +75,9 @@ def _tapped(scale: Scale) -> list[Row]:
 
 
 def _burst(scale: Scale) -> list[Row]:
-    """Seconds from a burst's first call until another process knows that the key is hot."""
+    """Seconds from a burst's first call until the fleet's figures say so, and until another process knows."""
     options = HotKeysOptions(every=8, enter=500.0, leave=100.0)
-    seen = []
+    seen, known = [], []
     with (
         server() as path,
         Client.from_url(f"unix://{path}") as busy,
@@ -87,21 +87,18 @@ def _burst(scale: Scale) -> list[Row]:
             client.hotkeys.start(options)
         cache = busy.cache("p", ttl=3600.0)
         for n in range(2 if scale.name == "quick" else 6):
-            began = time.perf_counter()
-            while not any(one.name == f"cache:p:{n}" for one in other.hotkeys.hot()):
-                cache.get(str(n), lambda: 1)
-            seen.append(time.perf_counter() - began)
+            name, began, told = f"cache:p:{n}", time.perf_counter(), 0.0
+            while not any(one.name == name for one in other.hotkeys.hot()):
+                for _ in range(200):
+                    cache.get(str(n), lambda: 1)
+                if not told and any(one.name == name and one.hot for one in other.hotkeys.top(3)):
+                    told = time.perf_counter() - began
+            known.append(time.perf_counter() - began)
+            seen.append(told or known[-1])
     worst = max(seen)
     return [
-        Row(
-            "a burst is known to another process",
-            "s",
-            worst,
-            "aim",
-            SEEN_AIM,
-            SEEN_AIM / worst,
-            1.0,
-        )
+        Row("a burst is seen, at worst", "s", worst, "aim", SEEN_AIM, SEEN_AIM / worst, 1.0),
+        Row("a burst is known to another process, at worst", "s", max(known)),
     ]
 
 
