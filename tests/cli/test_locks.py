@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from fencepost import Client
 from fencepost.cli import main
+from fencepost.lock import protocol
 from fencepost.lock.protocol import Ask
 
 
@@ -63,7 +64,10 @@ def test_a_lock_is_taken_away(client: Client, run: Any) -> None:
     assert not lease.release()
 
 
-def test_who_holds_permits_who_reads_and_who_writes(client: Client, run: Any) -> None:
+def test_who_holds_permits_who_reads_and_who_writes(
+    client: Client, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "STAY", 600.0)  # who waits is not forgotten meanwhile
     semaphore = client.semaphore("s", permits=5, owner="exporter")
     three, one = semaphore.acquire(weight=3), semaphore.acquire()
     readers = [client.rwlock("r", owner="reader").read().acquire() for _ in range(2)]
