@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fencepost import AsyncClient, Client, Refused, WaitTimeout
+from fencepost import AsyncClient, Client, Refused, ServerError, WaitTimeout
 from fencepost.jobs import (
     AsyncJobs,
     Backoff,
@@ -33,13 +33,8 @@ LONG = 60.0  # seconds: what never ends within a test
 @asynccontextmanager
 async def working(mail: AsyncJobs, **options: Any) -> AsyncIterator[Any]:
     """A worker beside the test; at its end it is stopped, and has drained."""
-    worker = mail.worker(**options)
-    task = asyncio.create_task(worker.run(signals=False))
-    try:
+    async with mail.worker(**options) as worker:
         yield worker
-    finally:
-        worker.stop()
-        await task
 
 
 def renew_now(worker: Any) -> None:
@@ -71,6 +66,57 @@ async def test_sent_run_and_asked(aclient: AsyncClient) -> None:
         assert await (await shout.send("ab", times=2)).result(wait=LONG) == "ABAB"
     assert (await handle.status()).state == "done"
     assert await mail.handle(handle.id).result() == 14
+
+
+async def test_a_worker_beside_an_application(aclient: AsyncClient) -> None:
+    """It drains at the end of its block, begins once, and what ended it is told there."""
+    mail, ended = aclient.jobs("mail"), asyncio.Event()
+
+    @mail.job()
+    async def ends_late() -> None:
+        await asyncio.sleep(0)
+        ended.set()
+
+    worker = mail.worker()
+    async with worker:
+        handle = await ends_late.send()
+        await until(lambda: worker.counts.get("begun", 0) == 1)
+    assert ended.is_set()
+    assert (await handle.status()).state == "done"
+    with pytest.raises(Refused, match="make another one"):
+        async with worker:
+            pass
+    await aclient.command("SET", mail._place.keys.due, "no queue")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        async with mail.worker() as worker:
+            await until(lambda: worker._task.done())
+
+    async def fails() -> None:
+        async with mail.worker() as broken:
+            await until(lambda: broken._task.done())
+            raise KeyError
+
+    with pytest.raises(KeyError):  # the body's own is never masked
+        await fails()
+
+
+def test_a_worker_beside_an_application_of_threads(client: Client) -> None:
+    mail, ended = client.jobs("mail"), threading.Event()
+
+    @mail.job()
+    def note() -> None:
+        ended.set()
+
+    worker = mail.worker()
+    with worker:
+        handle = note.send()
+        assert ended.wait(LONG)
+    assert handle.status().state == "done"
+    with pytest.raises(Refused, match="make another one"), worker:
+        pass
+    client.command("SET", mail._place.keys.due, "no queue")
+    with pytest.raises(ServerError, match="WRONGTYPE"), mail.worker() as broken:
+        broken._thread.join(LONG)
 
 
 async def test_who_waits_is_told(aclient: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,18 +5,17 @@ from fencepost.jobs.api import (
     AsyncJobs,
     AsyncTask,
     AsyncTiming,
-    AsyncWorker,
     DeadJobs,
     Jobs,
     SyncTask,
     SyncTiming,
-    Worker,
 )
 from fencepost.jobs.handles import AsyncJobHandle, DeadJob, JobHandle
 from fencepost.jobs.job import Cancel, Job, JobFailed, Retry, Snooze, this_job
 from fencepost.jobs.options import Backoff, QueueOptions, TaskOptions
 from fencepost.jobs.scripts import Figures, JobStatus
 from fencepost.jobs.task import Message
+from fencepost.jobs.workers import AsyncWorker, Worker
 
 __all__ = [
     "AsyncDead",

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-import os
-import secrets
-import socket
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
-from fencepost._core.aio import clock
 from fencepost._core.keys import bounded, job_keys
 from fencepost._core.port import run_sync
 from fencepost.errors import Refused
@@ -21,7 +15,8 @@ from fencepost.jobs.options import QueueOptions, TaskOptions, check_workers
 from fencepost.jobs.protocol import Place
 from fencepost.jobs.scripts import Added, Figures
 from fencepost.jobs.task import Message, Task, Tasks, Timing, naming, when_after, when_at
-from fencepost.jobs.worker import Works, stopped_by_signals
+from fencepost.jobs.worker import Works
+from fencepost.jobs.workers import AsyncWorker, Worker
 
 if TYPE_CHECKING:
     from fencepost.client import AsyncClient, Client
@@ -411,90 +406,6 @@ class DeadJobs:
 
     def discard(self, *ids: str) -> int:
         return run_sync(protocol.discard(self._asked.port, self._asked.place, ids))
-
-
-class _Worker:
-    def __init__(self, jobs: Any, concurrency: int, grace: float, name: str | None) -> None:
-        self._jobs = jobs
-        self._settings = (concurrency, grace)
-        who = name or f"{socket.gethostname()}:{os.getpid()}"
-        self.name = f"{bounded(who)}:{secrets.token_hex(4)}"
-        self._works: Works | None = None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What it did so far.
-
-        ``turns``, ``begun``, ``late_ms`` (of all that were begun together), ``done``, ``failed``, ``applied``
-        and ``refused`` acknowledgements, ``lost`` claims; ``scheduled`` and ``skipped`` times of schedules.
-        """
-        return {} if self._works is None else dict(self._works.counts)
-
-    @property
-    def silent(self) -> float:
-        """Seconds since the server last answered it: one that is well looks every 2 s.
-
-        Of a worker that has not begun, or had no answer yet, ``inf``. A process that is up says nothing:
-        probe this.
-        """
-        if self._works is None or not self._works.looked:
-            return math.inf
-        return clock() - self._works.looked
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} of {self._jobs.name!r}>"
-
-
-class AsyncWorker(_Worker):
-    """Runs the jobs of a queue; see ``AsyncJobs.worker``."""
-
-    async def run(self, *, burst: bool = False, signals: bool = True) -> None:
-        """Work until ``stop``.
-
-        Args:
-            burst: Return as soon as nothing is due any more.
-            signals: SIGTERM and SIGINT stop it, in the main thread.
-
-        Raises:
-            Refused: It runs already.
-        """
-        if self._works is not None:
-            raise Refused(f"{self!r} runs, or has run: make another one")
-        works = self._works = self._jobs._works(*self._settings, self.name)  # noqa: SLF001  # its own queue
-        if not signals:
-            await works.run(burst)
-            return
-        with stopped_by_signals(works):
-            await works.run(burst)
-
-    def stop(self) -> None:
-        """Take no more jobs; ``run`` returns when what runs has ended or was handed back."""
-        if self._works is not None:
-            self._works.stop()
-
-
-class Worker(_Worker):
-    """Runs the jobs of a queue on an event loop of its own; plain functions run in threads."""
-
-    _loop: asyncio.AbstractEventLoop | None = None
-
-    def run(self, *, burst: bool = False, signals: bool = True) -> None:
-        if self._works is not None:
-            raise Refused(f"{self!r} runs, or has run: make another one")
-        asyncio.run(self._run(burst, signals))
-
-    async def _run(self, burst: bool, signals: bool) -> None:
-        self._loop = asyncio.get_running_loop()
-        works = self._works = self._jobs._works(*self._settings, self.name)  # noqa: SLF001  # its own queue
-        if not signals:
-            await works.run(burst)
-            return
-        with stopped_by_signals(works):
-            await works.run(burst)
-
-    def stop(self) -> None:
-        if self._works is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._works.stop)
 
 
 def _batches(messages: Sequence[Message]) -> Iterable[Sequence[Message]]:
