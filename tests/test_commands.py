@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 from support.require import require, required
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parent.parent
 
@@ -184,6 +185,15 @@ def test_second_run_does_nothing_and_a_larger_set_is_added(checkout: Checkout) -
     assert keep.exists()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Who starts us in the background may have told us to ignore SIGINT, which children inherit."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_venv_that_an_interrupt_left_half_made_is_remade(checkout: Checkout) -> None:
     checkout.python()
     checkout.uv('case "$*" in *--require-hashes*) kill -INT $PPID; exec sleep 5;; esac')

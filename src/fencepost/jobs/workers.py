@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import threading
+from collections import Counter
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,13 +29,13 @@ class _Worker:
         self._begun = threading.Event()
 
     @property
-    def counts(self) -> dict[str, int]:
-        """What it did so far.
+    def counts(self) -> Counter[str]:
+        """What it did so far; what it never did counts 0.
 
         ``turns``, ``begun``, ``late_ms`` (of all that were begun together), ``done``, ``failed``, ``applied``
         and ``refused`` acknowledgements, ``lost`` claims; ``scheduled`` and ``skipped`` times of schedules.
         """
-        return {} if self._works is None else dict(self._works.counts)
+        return Counter() if self._works is None else Counter(self._works.counts)
 
     @property
     def silent(self) -> float:
