@@ -335,7 +335,14 @@ async def listening(
 
     wrapped: ASGIApp = counting
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = _Server(uvicorn.Config(wrapped, lifespan="off", log_config=None, access_log=False))
+        config = uvicorn.Config(
+            wrapped,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=300,  # a browser's idle connection stays, however slow the machine is
+        )
+        server = _Server(config)
         async with app.router.lifespan_context(app):
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
