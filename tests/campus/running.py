@@ -18,6 +18,7 @@ import httpx
 
 from fencepost.campus.app import create_app
 from support.process import bytecode
+from support.servers import ended, ends_with_us
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -100,8 +101,13 @@ class Serve:
             text=True,
             start_new_session=True,
         )
+        ends_with_us(self._process)
         self._url: str | None = None
         self.said = ""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def url(self) -> str:
@@ -126,6 +132,7 @@ class Serve:
     def wait(self) -> tuple[int, str, str]:
         """Wait for its end: exit code, standard output, standard error."""
         said, complained = self._process.communicate(timeout=SOON)
+        ended(self._process)
         self.said += said
         return self._process.returncode, self.said, complained
 
@@ -138,7 +145,9 @@ class Serve:
         if self._process.poll() is not None:
             return ""
         self._process.kill()
-        return self._process.communicate()[1]
+        complained = self._process.communicate()[1]
+        ended(self._process)
+        return complained
 
 
 def in_sql(data: Path) -> dict[int, tuple[int, int]]:

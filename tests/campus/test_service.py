@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import re
 import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import psutil
 import pytest
 from click.testing import CliRunner
 
 from campus.running import Forms, Serve, eventually, heart, in_sql
 from fencepost.campus.security import load_secret
 from fencepost.cli import main
+from support.process import TESTS, bytecode
 from support.servers import ServerProcess
+from support.until import until_sync
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,6 +179,28 @@ def test_a_stop_says_what_is_left(serve: Start, data: Path) -> None:
     assert flushed.output == "likes of 2 items waited; 0 are left\n"
     assert flushed.exit_code == 0
     assert in_sql(data) == {1: (1, 1), 2: (1, 1)}
+
+
+RUN_THAT_IS_KILLED = """
+import os, sys
+from campus.running import Serve
+one = Serve("--data", sys.argv[1], "--no-samples")
+assert one.url
+print(one.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_service_ends_with_a_test_run_that_is_killed(tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.run(
+        [sys.executable, "-c", RUN_THAT_IS_KILLED, str(tmp_path / "data")],
+        env={**os.environ, **bytecode(), "PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert run.returncode == -signal.SIGKILL
+    until_sync(lambda: not psutil.pid_exists(int(run.stdout)))
 
 
 def test_a_stop_ends_though_the_like_server_hangs(serve: Start) -> None:

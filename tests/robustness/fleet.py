@@ -35,7 +35,7 @@ from robustness.machine import Clock, small_disk
 from robustness.validate import Ending, Pair
 from support.postgres import CommitCutter, PostgresProcess
 from support.proxy import Proxy
-from support.servers import ServerProcess
+from support.servers import ServerProcess, ended, ends_with_us
 
 SOON = 60.0
 _PATIENCE: Final = {"deadlock_timeout": "100ms"}
@@ -82,6 +82,7 @@ class Worker:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        ends_with_us(self._process)
 
     def wait_ready(self) -> None:
         eventually(self._is_ready, f"{self._words[1:4]} is up; it said {self.said()[-2000:]}")
@@ -105,11 +106,14 @@ class Worker:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            ended(self._process)
 
     def stop(self) -> int:
         assert self._process is not None
         self._process.terminate()
-        return self._process.wait(SOON)
+        code = self._process.wait(SOON)
+        ended(self._process)
+        return code
 
 
 class Fleet:

@@ -23,14 +23,14 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Literal, Self
+from typing import IO, Any, Literal, Self
 
 READY_WITHIN = 15.0
 _SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107 on Linux and 103 on macOS
 
 _REAPER = """
 import os, shutil, signal, sys
-alive = {}
+alive, children = {}, set()
 for line in sys.stdin:
     verb, _, rest = line.rstrip("\\n").partition(" ")
     if verb == "pid":
@@ -38,12 +38,16 @@ for line in sys.stdin:
         alive[home] = int(pid)
     elif verb == "gone":
         alive.pop(rest, None)
-for home, pid in alive.items():
-    if pid:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    elif verb == "child":
+        children.add(int(rest))
+    elif verb == "ended":
+        children.discard(int(rest))
+for pid in {*alive.values(), *children} - {0}:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+for home in alive:
     shutil.rmtree(home, ignore_errors=True)
 """
 
@@ -71,6 +75,16 @@ class _Reaper:
 
 
 _reaper = _Reaper()
+
+
+def ends_with_us(child: subprocess.Popen[Any]) -> None:
+    """Have a process killed if we are, though it is a session of its own; until ``ended``."""
+    _reaper.tell(f"child {child.pid}")
+
+
+def ended(child: subprocess.Popen[Any]) -> None:
+    """Its number may be somebody else's from now on."""
+    _reaper.tell(f"ended {child.pid}")
 
 
 def find_binary(name: str) -> Path | None:
