@@ -13,6 +13,7 @@ recording and kept nowhere. Names can't be had back, not by trying them either.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -95,5 +96,6 @@ class Recorder:
             self._file.flush()
             self.written += len(block)
         except OSError:  # the disk is full, say: the recording ends, the process goes on
-            self._file.close()
+            with contextlib.suppress(OSError):  # it tries to write the rest once more
+                self._file.close()
         self._pending = array("I")
